@@ -1,0 +1,68 @@
+# `sudo make demo` and `sudo make test` are the two commands to begin with; `make
+# help` lists the others. Each installs what it needs, as root.
+
+# Under sudo PATH may lack Go; the usual place is looked at too.
+GO ?= $(or $(shell command -v go 2>/dev/null),$(wildcard /usr/local/go/bin/go),$(error Go 1.26 or later is needed, and was not found))
+export CGO_ENABLED = 0
+export GOFLAGS = -buildvcs=false
+
+BIN := bin
+CNI := $(BIN)/cni
+PLUGINS := main/bridge main/host-device main/ipvlan main/loopback main/macvlan main/ptp main/tap main/vlan \
+	ipam/dhcp ipam/host-local ipam/static \
+	meta/bandwidth meta/firewall meta/portmap meta/sbr meta/tuning meta/vrf
+
+VERSION ?= $(shell git describe --tags --always 2>/dev/null || echo v5.0.0-dev)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+TREE ?= $(shell test -z "$$(git status --porcelain 2>/dev/null)" && echo clean || echo dirty)
+DATE ?= $(shell git log -1 --format=%cI 2>/dev/null || echo unknown)
+PKG := github.com/multus-thick/multus/internal/version
+LDFLAGS := -s -w -X $(PKG).version=$(VERSION) -X $(PKG).commit=$(COMMIT) -X $(PKG).gitTreeState=$(TREE) -X $(PKG).date=$(DATE)
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the static binaries into bin/.
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+
+.PHONY: plugins
+plugins: ## Build the reference CNI plugins into bin/cni.
+	cd tools/cni && $(GO) build -trimpath -ldflags '-s -w' -o ../../$(CNI)/ $(addprefix github.com/containernetworking/plugins/plugins/,$(PLUGINS))
+	@cp -f $(BIN)/passthru $(CNI)/passthru
+
+.PHONY: demo
+demo: root build plugins ## Attach a pod to three networks, with no cluster, and show it.
+	$(BIN)/multusctl try examples/three-networks
+
+.PHONY: test
+test: root gcc build plugins ## Run all tests: unit, fuzz seeds, the node suite in network namespaces.
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on $(TESTFLAGS) ./...
+	./test/no-skips.sh
+
+.PHONY: bench
+bench: root build plugins ## Print the budgets' figures, as ratios against the delegates run directly.
+	$(GO) run ./test/bench
+
+.PHONY: lint
+lint: ## Run the linters.
+	cd tools/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz test for FUZZTIME (default 20s).
+	GO='$(GO)' FUZZTIME='$(or $(FUZZTIME),20s)' ./test/fuzz.sh
+
+.PHONY: clean
+clean: ## Remove bin/.
+	rm -rf $(BIN)
+
+.PHONY: root
+root:
+	@test "$$(id -u)" = 0 || { echo "network namespaces need root: sudo make $(MAKECMDGOALS)" >&2; exit 1; }
+
+# The race detector is C.
+.PHONY: gcc
+gcc:
+	@command -v gcc >/dev/null || { apt-get update -qq && apt-get install -y -qq gcc libc6-dev; }

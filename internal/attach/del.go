@@ -1,0 +1,72 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// Del gives back all that was taken for a sandbox, in reverse order, every
+// attachment attempted. Attachments that fail stay recorded and are all that a
+// retry repeats. Without a record the error wraps ErrNoRecord: the caller decides
+// what that means. ifName is the runtime's CNI_IFNAME, for v4's records that leave
+// the primary interface's name to it. The record returned is what was found.
+func (e *Engine) Del(ctx context.Context, sb Sandbox, ifName string) (Record, error) {
+	lock, err := e.lockForCleaning(ctx, sb.ContainerID)
+	if err != nil {
+		return Record{}, err
+	}
+	defer lock.Release()
+	rec, err := e.load(sb, ifName)
+	if err != nil {
+		return Record{}, err
+	}
+	return rec, e.detach(ctx, rec, lock)
+}
+
+// detach deletes the attachments of a record that are not deleted yet, under the
+// sandbox's lock, and then the record. It records how far it got.
+func (e *Engine) detach(ctx context.Context, rec Record, lock Lock) error {
+	outcomes := make([]Outcome, len(rec.Plan.Attachments)) // the caller's stay as they are
+	copy(outcomes, rec.Outcomes)
+	rec.Outcomes = outcomes
+	var failed []error
+	for i := len(rec.Plan.Attachments) - 1; i >= 0; i-- {
+		if rec.Outcomes[i].Detached {
+			continue
+		}
+		err := e.Runner.Del(ctx, rec.attachment(i, lock), rec.Outcomes[i].Result)
+		if err != nil && !alreadyGone(err) {
+			failed = append(failed, rec.failure(i, "DEL", err))
+			continue
+		}
+		rec.Outcomes[i].Detached = true
+	}
+	if len(failed) == 0 {
+		return e.Ledger.Remove(rec.Sandbox.ContainerID)
+	}
+	rec.State = Detaching
+	if err := e.Ledger.Save(rec, false); err != nil {
+		failed = append(failed, fmt.Errorf("what is left to delete cannot be recorded: %w", err))
+	}
+	return errors.Join(failed...)
+}
+
+// alreadyGone tells that plugins failed to delete something because it does not
+// exist, which is what DEL wants (CNI specification, section 2, DEL). Of several
+// joined errors each must say so. An error with a cause of ours, like a plugin that
+// could not be run, joins that cause and does not count.
+func alreadyGone(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // errors.As finds one branch, all count here
+	case *types.Error:
+		return e.Code == types.ErrUnknownContainer || saysNotFound(e.Msg)
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !alreadyGone(err) })
+	case interface{ Unwrap() error }:
+		return alreadyGone(e.Unwrap())
+	}
+	return false
+}

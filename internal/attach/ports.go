@@ -1,0 +1,199 @@
+package attach
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/multus-thick/multus/internal/cniconf"
+	"github.com/multus-thick/multus/internal/plan"
+)
+
+// Sandbox is the pod sandbox that an operation is about.
+type Sandbox struct {
+	ContainerID string `json:"containerID"`
+	NetNS       string `json:"netns"` // path; may be empty or gone at DEL
+}
+
+// Runner runs the plugins of one attachment. Errors that come from a plugin are
+// *types.Error with the plugin's own code, wrapped with the plugin's type.
+type Runner interface {
+	// Ready finds what keeps Add from running any plugin, and Del after it: a name that
+	// CNI does not allow, a plugin that is not there. It runs nothing.
+	Ready(a Attachment) error
+	// Add runs the plugins in order and returns the last one's result, as JSON in
+	// the configuration's CNI version.
+	Add(ctx context.Context, a Attachment) (json.RawMessage, error)
+	// Del runs the plugins in reverse order, all of them, with prevResult where
+	// prev is not nil and the version has it. The errors of all come joined.
+	Del(ctx context.Context, a Attachment, prev json.RawMessage) error
+	// Check runs the plugins in order with prevResult. Versions before 0.4.0 and
+	// networks with disableCheck succeed without running.
+	Check(ctx context.Context, a Attachment, prev json.RawMessage) error
+	// Status and GC exist from CNI 1.1.0 on; earlier versions succeed without running.
+	Status(ctx context.Context, config cniconf.Config) error
+	GC(ctx context.Context, config cniconf.Config, valid []types.GCAttachment) error
+}
+
+// Attachment is a planned attachment in its sandbox.
+type Attachment struct {
+	plan.Attachment
+	Sandbox Sandbox
+	// Env is the plan's overlay on the delegates' environment.
+	Env []string
+	// Lock is inherited by each delegate, so that the sandbox stays locked while an
+	// orphan of a killed caller still runs. It may be nil.
+	Lock Lock
+}
+
+// ErrNoNetNS says that a network namespace does not exist (any more), or that the
+// path is not a network namespace.
+var ErrNoNetNS = errors.New("no such network namespace")
+
+// Links reads and changes the network namespace of a pod. Every method returns an
+// error that wraps ErrNoNetNS where netns is empty, gone or not a network namespace.
+type Links interface {
+	// Interfaces lists the names of the interfaces in netns.
+	Interfaces(ctx context.Context, netns string) ([]string, error)
+	// Apply changes default routes: all removals, then all additions, as one step.
+	// On error nothing is changed. undo puts the old routes back. A route that is
+	// already as wished is left alone.
+	Apply(ctx context.Context, netns string, change RouteChange) (undo func(context.Context) error, err error)
+	// Facts reads one interface. Wraps os.ErrNotExist where there is none.
+	Facts(ctx context.Context, netns, ifName string) (Facts, error)
+}
+
+// RouteChange is a set of changes to the default routes of a namespace's main table.
+type RouteChange struct {
+	Drop []DefaultRoute // Gateway is ignored: all default routes of family and interface
+	Add  []DefaultRoute
+}
+
+// DefaultRoute is a default route through an interface.
+type DefaultRoute struct {
+	Interface string
+	V6        bool
+	Gateway   netip.Addr
+}
+
+// Facts is what can be seen of one interface in a namespace.
+type Facts struct {
+	MAC       string         `json:"mac,omitempty"`
+	MTU       int            `json:"mtu,omitempty"`
+	Up        bool           `json:"up"`
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // without link-local IPv6
+	Routes    []Route        `json:"routes,omitempty"`    // main table, through this interface, without those of the kernel
+}
+
+// Route is a route through an interface.
+type Route struct {
+	Dst netip.Prefix `json:"dst"`
+	GW  netip.Addr   `json:"gw,omitzero"`
+}
+
+// State is how far a sandbox got.
+type State string
+
+// The states of a record.
+const (
+	Intent    State = "intent"    // ADD was about to run; any of its delegates may have
+	Attached  State = "attached"  // ADD succeeded
+	Detaching State = "detaching" // DEL ran and left something to do
+)
+
+// Origin is who wrote what a record was read from.
+type Origin string
+
+// The origins.
+const (
+	Ours   Origin = ""       // a record of this ledger
+	FromV4 Origin = "v4"     // Multus v4's scratch file
+	Cache  Origin = "libcni" // only libcni's result cache
+)
+
+// Record is what the ledger remembers of a sandbox.
+type Record struct {
+	State   State     `json:"state"`
+	Created time.Time `json:"created"`
+	Sandbox Sandbox   `json:"sandbox"`
+	Plan    plan.Plan `json:"plan"`
+	// Outcomes has one element for each attachment of the plan, in its order.
+	Outcomes []Outcome `json:"outcomes,omitempty"`
+	Origin   Origin    `json:"-"`
+}
+
+// result is what is true of an attachment now, nil where its ADD has not returned.
+func (r Record) result(i int) json.RawMessage {
+	if i >= len(r.Outcomes) {
+		return nil
+	}
+	if routed := r.Outcomes[i].Routed; routed != nil {
+		return routed
+	}
+	return r.Outcomes[i].Result
+}
+
+// Outcome is what became of one attachment.
+type Outcome struct {
+	// Result is the plugins' result, the prevResult of DEL. Nil before ADD returned.
+	Result json.RawMessage `json:"result,omitempty"`
+	// Routed is Result after default routes were moved; nil where none were.
+	Routed json.RawMessage `json:"routed,omitempty"`
+	// Unseen says that the namespace did not show what Result says when ADD ended: a
+	// userspace driver has the interface, or the result names more than there is.
+	// CHECK does not compare it then.
+	Unseen bool `json:"unseen,omitempty"`
+	// Detached says that DEL has given this attachment back.
+	Detached bool `json:"detached,omitempty"`
+	// Millis is how long the plugins took.
+	Millis int64 `json:"millis,omitempty"`
+}
+
+// Errors of the ledger.
+var (
+	// ErrNoRecord says that nothing is recorded of a sandbox.
+	ErrNoRecord = errors.New("no record of the sandbox")
+	// ErrDamaged says that what was recorded cannot be read.
+	ErrDamaged = errors.New("the record of the sandbox is damaged")
+)
+
+// Ledger is the durable record of what is attached where.
+type Ledger interface {
+	// Lock excludes other operations on the sandbox, also of other processes, and
+	// waits for them until ctx ends. It takes the GC lock, shared, first.
+	Lock(ctx context.Context, containerID string) (Lock, error)
+	// Evict ends the processes that hold the sandbox's lock, this one excepted: the
+	// orphans of a killed caller, once waiting for them has taken too long.
+	Evict(containerID string) error
+	// LockAll excludes every other operation (for GC).
+	LockAll(ctx context.Context) (Lock, error)
+	// Recorded tells whether the sandbox has a file of its own, ours or v4's, in whatever
+	// state. It looks into no cache, for real nodes have hundreds of thousands of stale
+	// results there.
+	Recorded(containerID string) bool
+	// Load reads the record: ours; else what v4 left, from libcni's cache first and
+	// from its scratch file second; else ErrNoRecord. A damaged file gives ErrDamaged.
+	Load(containerID string) (Record, error)
+	// Save writes the record atomically; durable syncs it to the disk before it returns.
+	Save(r Record, durable bool) error
+	// Remove deletes the record. No record is success.
+	Remove(containerID string) error
+	// SetAside moves a damaged record out of the way and keeps it for people.
+	SetAside(containerID string) error
+	// Unfinished names sandboxes whose ADD or DEL ended long ago without being complete:
+	// the caller was killed, or a delegate failed. Cheap: it looks at lock files alone.
+	Unfinished() ([]string, error)
+	// List names the sandboxes that have a record, ours or v4's.
+	List() ([]string, error)
+}
+
+// Lock is a held lock. Release never fails in a way that a caller could mend.
+type Lock interface {
+	Release()
+	// FD is the descriptor that a child inherits to hold the lock too; 0 for none.
+	FD() uintptr
+}

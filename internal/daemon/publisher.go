@@ -1,0 +1,185 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/multus-thick/multus/internal/attach"
+	"github.com/multus-thick/multus/internal/gather"
+	"github.com/multus-thick/multus/internal/netspec"
+	"github.com/multus-thick/multus/internal/plan"
+)
+
+const (
+	// republish is how often the ledger is compared with what pods say of themselves.
+	republish = time.Minute
+	// settled is how old a record must be before its pod's status is missed: its report
+	// may be on the way.
+	settled = 10 * time.Second
+)
+
+// publisher writes network-status annotations, each until it is written, until the
+// pod is gone, or until a newer one of the same pod takes its place.
+type publisher struct {
+	cluster Cluster
+	log     *slog.Logger
+	metrics *metrics
+
+	mu      sync.Mutex
+	running context.Context // nil before run
+	pending map[string]*publication
+	workers sync.WaitGroup
+}
+
+type publication struct{ cancel context.CancelFunc }
+
+var errNotRunning = errors.New("the publisher has stopped")
+
+// publish starts writing and returns where the end will be told.
+func (p *publisher) publish(pod plan.Pod, text string) <-chan error {
+	done := make(chan error, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pod.Name == "" { // a sandbox of a runtime without Kubernetes
+		done <- nil
+		return done
+	}
+	if p.running == nil || p.running.Err() != nil {
+		done <- errNotRunning
+		return done
+	}
+	if older := p.pending[pod.String()]; older != nil {
+		older.cancel()
+	}
+	ctx, cancel := context.WithCancel(p.running)
+	mine := &publication{cancel}
+	p.pending[pod.String()] = mine
+	p.workers.Go(func() {
+		defer cancel()
+		err := p.write(ctx, pod, text)
+		done <- err
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.pending[pod.String()] == mine {
+			delete(p.pending, pod.String())
+		}
+	})
+	return done
+}
+
+func (p *publisher) write(ctx context.Context, pod plan.Pod, text string) error {
+	err := p.cluster.PatchStatus(ctx, p.target(pod), text)
+	p.metrics.published(err)
+	if err != nil && ctx.Err() == nil {
+		p.log.Warn("the network-status cannot be written", "pod", pod.String(), "error", err)
+	}
+	return err
+}
+
+// target is the API's pod: a static pod's mirror has a UID of its own.
+func (p *publisher) target(pod plan.Pod) plan.Pod {
+	if cached, ok := p.cluster.Cached(pod.Namespace, pod.Name); ok && cached.Static {
+		pod.UID = cached.UID
+	}
+	return pod
+}
+
+func (p *publisher) waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.pending)
+}
+
+// run lets publish work, and publishes what the ledger holds and pods do not say:
+// what was attached while the daemon or the API was away.
+func (p *publisher) run(ctx context.Context, recorded func() []attach.Record) error {
+	p.mu.Lock()
+	p.running = ctx
+	p.mu.Unlock()
+	defer p.workers.Wait()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	next := time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			if now.Before(next) || p.cluster.Problem() != "" {
+				continue
+			}
+			next = now.Add(republish)
+			p.catchUp(now, recorded()) //nolint:contextcheck // it publishes with ctx, which p.running is
+		}
+	}
+}
+
+func (p *publisher) catchUp(now time.Time, records []attach.Record) {
+	latest := map[plan.Pod]time.Time{} // a pod may have an older sandbox that is not deleted yet
+	for _, rec := range records {
+		if latest[rec.Plan.Pod].Before(rec.Created) {
+			latest[rec.Plan.Pod] = rec.Created
+		}
+	}
+	for _, rec := range records {
+		if rec.Created.Before(latest[rec.Plan.Pod]) {
+			continue
+		}
+		if rec.State != attach.Attached || rec.Origin != attach.Ours || now.Sub(rec.Created) < settled {
+			continue
+		}
+		pod, ok := p.cluster.Cached(rec.Plan.Pod.Namespace, rec.Plan.Pod.Name)
+		if !ok || !pod.Static && pod.UID != rec.Plan.Pod.UID {
+			continue
+		}
+		if entries := flatten(attach.StatusEntries(rec)); !says(pod, entries) {
+			p.publish(rec.Plan.Pod, netspec.FormatStatus(entries)) //nolint:contextcheck // the publisher's own, which run was given
+		}
+	}
+}
+
+func flatten(byAttachment [][]netspec.StatusEntry) []netspec.StatusEntry {
+	var all []netspec.StatusEntry
+	for _, entries := range byAttachment {
+		all = append(all, entries...)
+	}
+	return all
+}
+
+// says tells whether the pod's annotation holds all the entries, beside others
+// that a hot-plug may have added.
+func says(pod gather.Pod, entries []netspec.StatusEntry) bool {
+	have, err := netspec.ParseStatus(pod.Annotations[netspec.AnnotationStatus])
+	if err != nil {
+		return false
+	}
+	known := map[string]bool{}
+	for _, e := range have {
+		known[netspec.FormatStatus([]netspec.StatusEntry{e})] = true
+	}
+	for _, e := range entries {
+		if !known[netspec.FormatStatus([]netspec.StatusEntry{e})] {
+			return false
+		}
+	}
+	return true
+}
+
+// recorded reads all records; what cannot be read is for others to report.
+func (d *Daemon) recorded() []attach.Record {
+	ids, err := d.ledger.List()
+	if err != nil {
+		d.Log.Error("the ledger cannot be read", "error", err)
+		return nil
+	}
+	var all []attach.Record
+	for _, id := range ids {
+		if rec, err := d.ledger.Load(id); err == nil {
+			all = append(all, rec)
+		}
+	}
+	return all
+}

@@ -1,0 +1,255 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/cniconf"
+	"github.com/multus-thick/multus/internal/config"
+	"github.com/multus-thick/multus/internal/netspec"
+	"github.com/multus-thick/multus/internal/plan"
+	"github.com/multus-thick/multus/internal/shim"
+)
+
+// statusPatience is how long the report of an annotated pod waits for its status.
+const statusPatience = 5 * time.Second
+
+type placeKey struct{}
+
+// socketServer serves the API of docs/PROTOCOL.md. Each connection has a place
+// among the admitted ADDs to its name, which ends with it.
+func (d *Daemon) socketServer() *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("POST "+api.PathPlan, d.counted(api.PathPlan, d.handlePlan))
+	mux.Handle("POST "+api.PathReport, d.counted(api.PathReport, d.handleReport))
+	mux.Handle("POST "+api.PathCNI, d.counted(api.PathCNI, d.handleCNI))
+	mux.Handle("POST "+api.PathDelegate, d.counted(api.PathDelegate, d.handleDelegate))
+	d.addHealth(mux)
+	mux.Handle(api.PathMetrics, d.metrics.handler())
+	mux.Handle("/", d.counted("NotFound", func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }))
+	places := connPlaces{admission: d.admission, byConn: map[net.Conn]*place{}}
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: nil,
+		ConnContext: places.context, ConnState: places.state,
+	}
+}
+
+// addHealth adds the health endpoints, for GET and POST alike (contract 1.8).
+func (d *Daemon) addHealth(mux *http.ServeMux) {
+	mux.Handle(api.PathHealthz, d.counted(api.PathHealthz, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+	}))
+	mux.Handle(api.PathReadyz, d.counted(api.PathReadyz, func(w http.ResponseWriter, _ *http.Request) {
+		if reason := d.notReady(); reason != "" {
+			http.Error(w, reason, http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+	}))
+}
+
+// connPlaces keeps each connection's place.
+type connPlaces struct {
+	admission *admission
+	mu        sync.Mutex
+	byConn    map[net.Conn]*place
+}
+
+func (c *connPlaces) context(ctx context.Context, conn net.Conn) context.Context {
+	p := &place{admit: c.admission}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byConn[conn] = p
+	return context.WithValue(ctx, placeKey{}, p)
+}
+
+func (c *connPlaces) state(conn net.Conn, s http.ConnState) {
+	if s != http.StateClosed && s != http.StateHijacked {
+		return
+	}
+	c.mu.Lock()
+	p := c.byConn[conn]
+	delete(c.byConn, conn)
+	c.mu.Unlock()
+	if p != nil {
+		p.giveBack()
+	}
+}
+
+func placeOf(r *http.Request) *place { return r.Context().Value(placeKey{}).(*place) }
+
+// read decodes a request's body.
+func read(w http.ResponseWriter, r *http.Request, into any) error {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err != nil {
+		return api.WithCode(types.ErrDecodingFailure, fmt.Errorf("the request cannot be read: %w", err))
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return api.WithCode(types.ErrDecodingFailure, fmt.Errorf("the request is not what docs/PROTOCOL.md says: %w", err))
+	}
+	return nil
+}
+
+func (d *Daemon) handlePlan(w http.ResponseWriter, r *http.Request) {
+	var req api.PlanRequest
+	err := read(w, r, &req)
+	if err == nil {
+		var p *plan.Plan
+		if p, err = d.plan(r.Context(), placeOf(r), req); err == nil {
+			raw, merr := cniconf.Marshal(p)
+			if err = merr; err == nil {
+				api.WriteJSON(w, http.StatusOK, api.PlanResponse{Plan: raw})
+				return
+			}
+		}
+	}
+	placeOf(r).giveBack()
+	d.Log.Info("no plan", "sandbox", req.ContainerID, "error", err)
+	api.WriteError(w, err)
+}
+
+// plan admits an ADD and plans it. A plain pod's caller does not wait in the queue.
+func (d *Daemon) plan(ctx context.Context, place *place, req api.PlanRequest) (*plan.Plan, error) {
+	if req.Protocol > api.Protocol {
+		return nil, fmt.Errorf("the plugin speaks protocol %d, this daemon %d: update the daemon", req.Protocol, api.Protocol)
+	}
+	if d.draining.Load() {
+		return nil, api.WithCode(types.ErrTryAgainLater, errors.New("the Multus daemon is shutting down"))
+	}
+	d.compare(req.Ledger)
+	inv := shim.Invocation{ContainerID: req.ContainerID, NetNS: req.NetNS, Interface: req.Interface, Args: req.Args}
+	call, err := inv.Call(req.RuntimeConfig)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := d.planConfig(req.Config)
+	if err != nil {
+		return nil, err
+	}
+	if !req.Plain {
+		if err := place.take(ctx); err != nil {
+			return nil, api.WithCode(types.ErrTryAgainLater, fmt.Errorf("not admitted in time: %w", err))
+		}
+	}
+	p, err := d.gatherer.Plan(ctx, cfg, call, shim.Annotations(req.RuntimeConfig))
+	if err != nil {
+		d.refused(err)
+		if req.Plain && d.selects(cfg, call) {
+			err = fmt.Errorf("%w (%w)", err, api.ErrDepends)
+		}
+		return nil, err
+	}
+	p.Env = d.delegateEnv()
+	return p, nil
+}
+
+// selects tells whether a pod whose caller takes it for plain has selected networks
+// meanwhile.
+func (d *Daemon) selects(cfg *config.Config, call plan.Call) bool {
+	id := plan.PodOf(call.Args)
+	pod, ok := d.Cluster.Cached(id.Namespace, id.Name)
+	return ok && (id.UID == "" || id.UID == pod.UID) && plan.Depends(cfg, pod.Subject)
+}
+
+// refused tells the pod's owner what is wrong with its request.
+func (d *Daemon) refused(err error) {
+	var refusal *plan.Refusal
+	if errors.As(err, &refusal) && !refusal.Later {
+		d.Cluster.Refused(refusal.Pod, refusal.Error())
+	}
+}
+
+// compare notices a plugin that keeps its records elsewhere than we look.
+func (d *Daemon) compare(theirs api.Place) {
+	if theirs == (api.Place{}) {
+		return
+	}
+	ours, err := d.ledger.Place() // looked up each time: the folder may have been made anew
+	if err != nil {
+		ours = d.place
+	}
+	if theirs.Device == ours.Device && theirs.Inode == ours.Inode && theirs.BootID == ours.BootID {
+		d.elsewhere.Store(nil)
+		return
+	}
+	if d.elsewhere.Swap(&theirs) == nil {
+		d.Log.Error("the plugin's ledger folder is not the daemon's: mount the host's folder here", "plugin", theirs.Path, "daemon", d.place.Path)
+	}
+}
+
+// delegateEnv is the overlay on the delegates' environment.
+func (d *Daemon) delegateEnv() []string {
+	var env []string
+	for _, pair := range d.Environ {
+		name, _, _ := strings.Cut(pair, "=")
+		for _, allowed := range d.Config.DelegateEnv {
+			if name == allowed {
+				env = append(env, pair)
+			}
+		}
+	}
+	return env
+}
+
+func (d *Daemon) handleReport(w http.ResponseWriter, r *http.Request) {
+	var report api.Report
+	if err := read(w, r, &report); err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	placeOf(r).giveBack()
+	d.metrics.observe(report)
+	d.logReport(report)
+	if report.Verb != "ADD" || report.Error != nil {
+		api.WriteJSON(w, http.StatusOK, api.ReportResponse{})
+		return
+	}
+	published := d.publisher.publish(plan.Pod(report.Pod), netspec.FormatStatus(shim.Entries(report))) //nolint:contextcheck // it goes on when the caller has left
+	if !report.Plain {
+		d.addedEvents(report)
+	}
+	if report.NoWait {
+		api.WriteJSON(w, http.StatusOK, api.ReportResponse{})
+		return
+	}
+	timeout := time.NewTimer(statusPatience)
+	defer timeout.Stop()
+	select {
+	case err := <-published:
+		api.WriteJSON(w, http.StatusOK, api.ReportResponse{Published: err == nil})
+	case <-timeout.C:
+		api.WriteJSON(w, http.StatusOK, api.ReportResponse{})
+	case <-r.Context().Done():
+	}
+}
+
+func (d *Daemon) addedEvents(r api.Report) {
+	for _, a := range r.Attachments {
+		d.Cluster.Added(plan.Pod(r.Pod), a.Interface, shim.Addresses(a), a.Network)
+	}
+}
+
+// logReport writes the one line of an operation.
+func (d *Daemon) logReport(r api.Report) {
+	pod := plan.Pod(r.Pod)
+	var networks []string
+	for _, a := range r.Attachments {
+		networks = append(networks, a.Network+":"+a.Interface)
+	}
+	if r.Error != nil {
+		d.Log.Error(r.Verb+" failed", "pod", pod.String(), "sandbox", r.ContainerID, "code", r.Error.Code, "error", r.Error.Msg, "millis", r.Millis)
+		return
+	}
+	d.Log.Info(r.Verb, "pod", pod.String(), "sandbox", r.ContainerID, "networks", networks, "millis", r.Millis)
+}

@@ -1,0 +1,41 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/multus-thick/multus/internal/plan"
+)
+
+// Node is what a node daemon needs of Kubernetes in one piece: the watch, the
+// status and the events.
+type Node struct {
+	*Watch
+	events *Events
+}
+
+// Node makes the piece for the node of that name.
+func (c *Client) Node(name string, log *slog.Logger) *Node {
+	return &Node{Watch: c.Watch(name, log), events: c.Events(log)}
+}
+
+// Run watches and sends events until ctx ends.
+func (n *Node) Run(ctx context.Context) error {
+	var both sync.WaitGroup
+	both.Go(func() { n.Watch.Run(ctx) })
+	both.Go(func() { n.events.Run(ctx) })
+	both.Wait()
+	n.Close()
+	return nil
+}
+
+// Added records that an interface was attached.
+func (n *Node) Added(pod plan.Pod, ifName string, ips []string, network string) {
+	n.events.Added(pod, ifName, ips, network)
+}
+
+// Refused records that a pod's request for networks is wrong.
+func (n *Node) Refused(pod plan.Pod, message string) {
+	n.events.Warn(pod, ReasonNoNetworkFound, message)
+}

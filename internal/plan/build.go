@@ -1,0 +1,228 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/multus-thick/multus/internal/config"
+	"github.com/multus-thick/multus/internal/netspec"
+)
+
+// Refusal is everything that is wrong with a pod's request, found before anything ran.
+type Refusal struct {
+	Pod      Pod
+	Problems []netspec.Problem
+	// Later says that the request itself is right, and only the node's own networks
+	// are not there: lost, or not there yet.
+	Later bool
+}
+
+// CNICode is CNI's "invalid network configuration", or "try again later" where only
+// the node's own networks are missing (design, rule 6).
+func (r *Refusal) CNICode() uint {
+	if r.Later {
+		return types.ErrTryAgainLater
+	}
+	return types.ErrInvalidNetworkConfig
+}
+
+// mostLines is how many problems a Refusal tells: a pod can make as many mistakes as
+// its annotation has bytes, and the text goes into logs and to the runtime.
+const mostLines = 20
+
+// Error has one line for each problem, each naming the pod, up to mostLines.
+func (r *Refusal) Error() string {
+	var lines []string
+	for _, p := range r.Problems[:min(len(r.Problems), mostLines)] {
+		lines = append(lines, fmt.Sprintf("pod %s: %s", r.Pod, p))
+	}
+	if more := len(r.Problems) - mostLines; more > 0 {
+		lines = append(lines, fmt.Sprintf("pod %s: and %d mistakes more", r.Pod, more))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// builder holds the inputs and the findings of one Build.
+type builder struct {
+	cfg      *config.Config
+	call     Call
+	pod      Subject
+	facts    Facts
+	problems []netspec.Problem
+	absent   int // how many of the problems are networks of the node that are not there
+	warnings []string
+	size     int // of the definitions' configurations, in bytes
+}
+
+func (b *builder) problem(p netspec.Problem) { b.problems = append(b.problems, p) }
+
+// Build makes the plan. Its error is a *Refusal with all that is wrong.
+func Build(cfg *config.Config, call Call, pod Subject, facts Facts) (*Plan, error) {
+	b := &builder{cfg: cfg, call: call, pod: pod, facts: facts}
+	networks := b.networks()
+	devices := b.devices(networks)
+	p := &Plan{Version: Version, Pod: pod.Pod}
+	for i, n := range networks {
+		a := Attachment{Role: n.role, Network: n.name, Element: n.element, Interface: b.interfaceName(n, i), Resource: n.resource, DeviceID: devices[i]}
+		if !n.broken {
+			b.request(&a, n)
+		}
+		p.Attachments = append(p.Attachments, a)
+	}
+	b.collisions(p.Attachments, networks)
+	b.routes(p.Attachments, networks)
+	if len(b.problems) > 0 {
+		return nil, &Refusal{Pod: pod.Pod, Problems: b.problems, Later: b.absent == len(b.problems)}
+	}
+	p.Warnings = b.warnings
+	return p, nil
+}
+
+// networks resolves the networks of the pod in their order: the primary network,
+// the node's defaults, the pod's selections, the auxiliary chain (contract 1.4 ADD).
+// A network with a problem keeps its place, so that what is said of the others is
+// true of them.
+func (b *builder) networks() []network {
+	all := b.nodeSide()
+	if text := b.pod.Annotations[netspec.AnnotationDefaultNetwork]; strings.TrimSpace(text) != "" {
+		if n, ok := b.defaultNetwork(text); ok {
+			all[0] = n
+		}
+	}
+	selections, problems := netspec.ParseSelections(b.pod.Annotations[netspec.AnnotationNetworks], b.pod.Namespace)
+	b.problems = append(b.problems, inAnnotation(problems, netspec.AnnotationNetworks)...)
+	misread := map[int]bool{}
+	for _, p := range problems {
+		misread[p.Element] = true
+	}
+	for i, s := range selections {
+		n := network{role: Secondary, name: s.Ref().String(), selected: &s, element: i + 1, misread: misread[i+1]}
+		if !s.Named() && !n.misread {
+			b.problem(netspec.Problem{Element: i + 1, Key: netspec.AnnotationNetworks, Wrong: "the network's namespace is not known, for the runtime does not tell the pod's", Right: "the namespace beside the name"})
+		}
+		if !s.Named() || b.cfg.NamespaceIsolation && b.isolated(s, i+1, netspec.AnnotationNetworks) {
+			n.broken = true
+		} else {
+			n = b.selectedNetwork(n, netspec.AnnotationNetworks)
+		}
+		all = append(all, n)
+	}
+	if n, ok := b.auxiliary(); ok {
+		all = append(all, n)
+	}
+	return all
+}
+
+// nodeSide is the primary network and the node's further networks. It is never empty.
+func (b *builder) nodeSide() []network {
+	if b.cfg.ClusterNetwork == "" {
+		return b.inlined()
+	}
+	var all []network
+	for i, value := range nodeNetworks(b.cfg, b.pod) {
+		key, role := "clusterNetwork", Primary
+		if i > 0 {
+			key, role = fmt.Sprintf("defaultNetworks[%d]", i-1), Default
+		}
+		all = append(all, b.nodeNetwork(key, value, role))
+	}
+	return all
+}
+
+// defaultNetwork is the network of the annotation default-network, which takes the
+// place of the primary network.
+func (b *builder) defaultNetwork(text string) (network, bool) {
+	const key = netspec.AnnotationDefaultNetwork
+	s, problems := netspec.ParseDefaultNetwork(text, b.cfg.MultusNamespace)
+	b.problems = append(b.problems, inAnnotation(problems, key)...)
+	if len(problems) > 0 || b.cfg.IsolateDefaultNetwork && b.isolated(s, 0, key, b.cfg.MultusNamespace) {
+		return network{}, false
+	}
+	return b.selectedNetwork(network{role: Primary, name: s.Ref().String(), selected: &s}, key), true
+}
+
+// inAnnotation says of each problem in which annotation it is.
+func inAnnotation(problems []netspec.Problem, annotation string) []netspec.Problem {
+	located := slices.Clone(problems)
+	for i, p := range located {
+		if p.Key != "" && p.Key != annotation {
+			located[i].Wrong = fmt.Sprintf("key %q: %s", p.Key, p.Wrong)
+		}
+		located[i].Key = annotation
+	}
+	return located
+}
+
+// interfaceName: requested, else the runtime's for the primary network, else
+// net<index> (contract 1.6).
+func (b *builder) interfaceName(n network, index int) string {
+	switch {
+	case n.selected != nil && n.selected.Interface != "":
+		return n.selected.Interface
+	case n.role == Primary:
+		return b.call.Interface
+	default:
+		return fmt.Sprintf("net%d", index)
+	}
+}
+
+// collisions finds interface names that two attachments of the pod would have.
+func (b *builder) collisions(all []Attachment, networks []network) {
+	owner := map[string]string{"lo": "the loopback interface"}
+	for i, a := range all {
+		if networks[i].misread {
+			continue
+		}
+		if first, taken := owner[a.Interface]; taken {
+			b.problem(netspec.Problem{
+				Element: a.Element, Network: a.Network, Key: "interface",
+				Wrong: fmt.Sprintf("the interface name %q is already that of %s", a.Interface, first),
+				Right: "a name of its own",
+			})
+			continue
+		}
+		owner[a.Interface] = describe(a)
+	}
+}
+
+func describe(a Attachment) string {
+	if a.Element > 0 {
+		return fmt.Sprintf("element %d (%s)", a.Element, a.Network)
+	}
+	return fmt.Sprintf("the %s network %s", a.Role, a.Network)
+}
+
+// devices takes one device for each network that names a resource: the requested
+// one, else the next that the kubelet allocated to the pod. The result is by index.
+func (b *builder) devices(networks []network) []string {
+	ids := make([]string, len(networks))
+	var requested []string
+	for i, n := range networks {
+		if n.selected != nil && n.selected.DeviceID != "" {
+			ids[i] = n.selected.DeviceID
+			requested = append(requested, ids[i])
+		}
+	}
+	used := map[string]int{}
+	for i, n := range networks {
+		if n.resource == "" || ids[i] != "" || n.misread {
+			continue
+		}
+		free := slices.DeleteFunc(slices.Clone(b.facts.Devices[n.resource]), func(id string) bool { return slices.Contains(requested, id) })
+		next := used[n.resource]
+		used[n.resource] = next + 1
+		if next < len(free) {
+			ids[i] = free[next]
+			continue
+		}
+		b.problem(netspec.Problem{
+			Element: n.element, Network: n.name, Key: netspec.AnnotationResourceName,
+			Wrong: fmt.Sprintf("found %d devices of the resource %q allocated to the pod, and this attachment takes number %d (%s)", len(free), n.resource, next+1, b.facts.DevicesDetail),
+			Right: "as many devices in the containers' resources as the pod has attachments of the resource",
+		})
+	}
+	return ids
+}

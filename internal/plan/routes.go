@@ -1,0 +1,50 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/multus-thick/multus/internal/netspec"
+)
+
+// routes turns the elements' default-route keys into one wish for each attachment
+// (contract 1.6): a gateway makes its attachment the only holder of a default
+// route of its family; an empty list leaves the attachment's own default routes
+// and takes those of the others. Of each family the pod has one gateway.
+func (b *builder) routes(all []Attachment, networks []network) {
+	holder := map[string]int{} // index of the attachment, by family
+	own := false               // some attachment keeps its own default routes
+	for i, n := range networks {
+		if n.selected == nil || n.misread || n.selected.DefaultRoute == nil {
+			continue
+		}
+		all[i].Routes.Own = len(*n.selected.DefaultRoute) == 0
+		own = own || all[i].Routes.Own
+		for _, gw := range *n.selected.DefaultRoute {
+			all[i].Routes.Gateways = append(all[i].Routes.Gateways, gw)
+			if first, taken := holder[family(gw)]; taken {
+				wrong := fmt.Sprintf("found an %s gateway, and %s has one too", family(gw), describe(all[first]))
+				if first == i {
+					wrong = fmt.Sprintf("found more than one %s gateway", family(gw))
+				}
+				b.problem(netspec.Problem{Element: n.element, Network: n.name, Key: "default-route", Wrong: wrong, Right: "one gateway of each family in the whole pod"})
+				continue
+			}
+			holder[family(gw)] = i
+		}
+	}
+	_, v4 := holder["IPv4"]
+	_, v6 := holder["IPv6"]
+	for i := range all {
+		wish := &all[i].Routes
+		wish.DropV4 = v4 || own && !wish.Own
+		wish.DropV6 = v6 || own && !wish.Own
+	}
+}
+
+func family(a netip.Addr) string {
+	if a.Unmap().Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}

@@ -1,0 +1,189 @@
+package node_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/netspec"
+)
+
+// post sends a request as an older client does.
+func (n *node) post(path, verb string, p *pod, ifName string, conf object, attributes *api.DelegateInterfaceAttributes) (result object, err error) {
+	client := api.NewClient(n.path("run"))
+	defer client.Close()
+	answer, err := client.CNI(n.Context(), path, api.Request{Config: []byte(text(conf)), InterfaceAttributes: attributes, Env: map[string]string{
+		"CNI_COMMAND": verb, "CNI_CONTAINERID": p.ContainerID, "CNI_NETNS": p.NetNS, "CNI_IFNAME": ifName, "CNI_PATH": pluginDir,
+		"CNI_ARGS": fmt.Sprintf("IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s;X=ab", p.Namespace, p.Name, p.ContainerID, p.UID),
+		"PATH":     "/usr/bin", "HOME": "/root",
+	}})
+	if err == nil && answer.Result != nil {
+		err = json.Unmarshal(answer.Result, &result)
+	}
+	return result, err
+}
+
+// Multus v4's shim lets the daemon run the plugins.
+func TestC1_8RequestsOfAnOldShim(t *testing.T) {
+	n := newNode(t, setup{settings: object{"chrootDir": "/"}})
+	n.nad("fake", n.fake("fake", nil))
+	p := threeNetworks(n)
+	p.Annotations = selecting("lan,fake")
+	n.api.PutPod(n.apiPod(p))
+	conf := decoded(t, []byte(n.read("conf/00-multus.conf")))
+
+	result, err := n.post(api.PathCNI, "ADD", p, "eth0", conf, nil)
+	n.must(err)
+	n.same("the result's version", any("1.1.0"), result["cniVersion"])
+	n.same("interfaces", []string{"lo", "eth0", "net1"}, n.podLinks(p))
+	n.same("network-status", []netspec.StatusEntry{
+		{Name: "primary", Interface: "eth0", IPs: []string{"10.1.0.2"}, MAC: "mac", Default: true, Gateway: []string{"10.1.0.1"}},
+		{Name: "default/lan", Interface: "net1", IPs: []string{"10.20.0.50"}, MAC: "mac"},
+		{Name: "default/fake", Interface: "net2"},
+	}, n.status(p))
+	n.same("CNI_ARGS keep what the runtime added", true, strings.HasSuffix(n.calls()[0].Args, ";X=ab"))
+	for _, verb := range []string{"CHECK", "STATUS"} {
+		_, err = n.post(api.PathCNI, verb, p, "eth0", conf, nil)
+		n.must(err)
+	}
+	result, err = n.post(api.PathCNI, "DEL", p, "eth0", conf, nil)
+	n.must(err)
+	n.same("the result of DEL", object(nil), result)
+	n.same("interfaces", []string{"lo"}, n.podLinks(p))
+	n.clean()
+}
+
+// A pod that our plugin attached, and one network more.
+func TestC1_8DelegateIsGivenBackWithThePod(t *testing.T) {
+	n := newNode(t, setup{settings: object{"chrootDir": "/"}})
+	p := n.pod("p", nil)
+	n.attach(p)
+	args := map[string]any{"k": "v"}
+	conf := object{"cniVersion": "1.0.0", "name": "hot", "plugins": []any{
+		object{"type": "bridge", "bridge": "br4", "ipam": n.hostLocal(4), "capabilities": object{"mac": true}},
+		object{"type": "fake", "fake": n.script(nil)},
+	}}
+	attributes := &api.DelegateInterfaceAttributes{MacRequest: "02:00:00:00:04:04", CNIArgs: &args}
+
+	first, err := n.post(api.PathDelegate, "ADD", p, "hot0", conf, attributes)
+	n.must(err)
+	n.same("the MAC asked for", "02:00:00:00:04:04", n.facts(p, "hot0").MAC)
+	n.same("cni-args", any(object{"cni": object{"k": "v"}}), n.stdins("ADD")[0]["args"])
+	again, err := n.post(api.PathDelegate, "ADD", p, "hot0", conf, attributes)
+	n.must(err)
+	n.same("the answer to the same request again", first, again)
+	// What is recorded is compared; the plugins are asked with checkDelegates alone (rule 18).
+	_, err = n.post(api.PathDelegate, "CHECK", p, "hot0", conf, attributes)
+	n.must(err)
+
+	other := n.fake("hot-too", nil)
+	_, err = n.post(api.PathDelegate, "ADD", p, "hot1", other, nil)
+	n.must(err)
+	n.same("the delegate's configuration, without the daemon's keys", decoded(t, []byte(text(other))), n.stdins("ADD")[1])
+	_, err = n.post(api.PathDelegate, "DEL", p, "hot1", other, nil)
+	n.must(err)
+	n.same("interfaces", []string{"lo", "eth0", "hot0"}, n.podLinks(p))
+	n.detach(p)
+	n.same("interfaces", []string{"lo"}, n.podLinks(p))
+	n.same("calls", []string{"ADD hot", "ADD hot-too", "DEL hot-too", "DEL hot"}, n.began())
+	n.clean()
+}
+
+// The daemon is killed while it attaches: the pod's DEL waits for what still runs, and
+// gives it back.
+func TestR2DelegateCutOff(t *testing.T) {
+	n := newNode(t, setup{settings: object{"chrootDir": "/"}})
+	p := n.pod("p", nil)
+	n.attach(p)
+	cut := make(chan error, 1)
+	go func() {
+		_, err := n.post(api.PathDelegate, "ADD", p, "hot0", n.fake("hot", object{"ADD": object{"waitFor": n.path("open")}}), nil)
+		cut <- err
+	}()
+	n.awaitCall("ADD hot")
+	n.stopDaemon(syscall.SIGKILL)
+	if err := <-cut; err == nil {
+		t.Error("the request succeeded though its daemon was killed")
+	}
+	d := n.begin("DEL", p)
+	n.write("open", "")
+	n.must(<-d.done)
+	n.same("calls", []string{"ADD hot", "DEL hot"}, n.began())
+	n.same("calls that ran at once", []string(nil), overlaps(n.calls()))
+	n.clean()
+}
+
+func TestC1_8NoExecutorSaysSo(t *testing.T) {
+	n := newNode(t, setup{})
+	p := n.pod("p", nil)
+	for _, path := range []string{api.PathCNI, api.PathDelegate} {
+		_, err := n.post(path, "ADD", p, "eth0", n.fake("x", nil), nil)
+		n.fails(err, types.ErrInternal, "chrootDir")
+	}
+	n.clean()
+}
+
+// A pod that Multus v4 attached, and that our plugin deletes.
+func TestR9PodOfMultusV4(t *testing.T) {
+	tests := map[string]func(*node, *pod){
+		"all files":    func(*node, *pod) {},
+		"scratch only": func(n *node, _ *pod) { n.must(os.RemoveAll(n.path("state/results"))) },
+		"cache only":   func(n *node, p *pod) { n.must(os.Remove(n.path("state/" + p.ContainerID))) },
+	}
+	for name, lose := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, setup{})
+			p := n.pod("p", selecting("lan,net-b"))
+			n.attachAsV4(p, "eth0", n.bridged("primary", 1))
+			n.attachAsV4(p, "lan0", object{"cniVersion": "0.3.1", "name": "lan", "type": "macvlan", "master": "eth1", "ipam": n.hostLocal(20)})
+			n.attachAsV4(p, "net2", n.bridged("net-b", 2))
+			n.same("leases", 3, len(n.leases()))
+			lose(n, p)
+			n.detach(p)
+			n.same("interfaces", []string{"lo"}, n.podLinks(p))
+			n.clean()
+		})
+	}
+}
+
+// attachAsV4 attaches a network and leaves the files that v4 leaves, in the form of
+// samples/v4-state: libcni's cache, and one more element in the scratch file.
+func (n *node) attachAsV4(p *pod, ifName string, conf object) {
+	n.Helper()
+	rc := &libcni.RuntimeConf{ContainerID: p.ContainerID, NetNS: p.NetNS, IfName: ifName, CacheDir: n.path("state"), Args: [][2]string{
+		{"IgnoreUnknown", "true"}, {"K8S_POD_NAMESPACE", p.Namespace}, {"K8S_POD_NAME", p.Name}, {"K8S_POD_INFRA_CONTAINER_ID", p.ContainerID}, {"K8S_POD_UID", p.UID},
+	}}
+	cni := libcni.NewCNIConfigWithCacheDir([]string{pluginDir}, n.path("state"), &call{node: n})
+	element := object{"Name": conf["name"], "IsFilterV4Gateway": false, "IsFilterV6Gateway": false, "Bytes": []byte(text(conf)), "Conf": object{"ipam": object{}}, "ConfList": object{}}
+	var list *libcni.NetworkConfigList
+	var err error
+	if conf["plugins"] != nil {
+		list, err = libcni.ConfListFromBytes([]byte(text(conf)))
+		element["ConfList"] = object{"cniVersion": conf["cniVersion"], "name": conf["name"], "plugins": []any{object{"type": "bridge", "ipam": object{"type": "host-local"}}}}
+	} else {
+		var one *libcni.PluginConfig
+		one, err = libcni.ConfFromBytes([]byte(text(conf))) //nolint:staticcheck // v4 does so
+		n.must(err)
+		list, err = libcni.ConfListFromConf(one) //nolint:staticcheck // likewise
+		element["Conf"] = object{"cniVersion": conf["cniVersion"], "name": conf["name"], "type": conf["type"], "ipam": object{"type": "host-local"}}
+	}
+	n.must(err)
+	_, err = cni.AddNetworkList(n.Context(), list, rc)
+	n.must(err)
+	if ifName == "lan0" {
+		element["ifnameRequest"] = ifName
+	}
+	var elements []object
+	scratch := n.path("state/" + p.ContainerID)
+	if raw, err := os.ReadFile(scratch); err == nil {
+		n.must(json.Unmarshal(raw, &elements))
+	}
+	n.must(os.WriteFile(scratch, []byte(text(append(elements, element))), 0o600))
+}
