@@ -534,13 +534,16 @@ func TestT9EndOfTheDaemon(t *testing.T) {
 
 func TestR7FolderMadeLater(t *testing.T) {
 	r := newRig(t, func(dir string, cfg *config.Config) { cfg.MultusAutoconfigDir = dir + "/later" })
-	r.run()
+	stop := r.run()
 	r.await("failed: multusAutoconfigDir: open /later: no such file or directory")
 	if err := os.Mkdir(r.path("later"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	r.write("later/10-a.conflist", main10)
 	r.await(wroteOurs)
+	if err := stop(); err != nil { // the look that wrote it has ended then, and made its state known
+		t.Fatal(err)
+	}
 	if state := r.w.State(); state.Choice.Name != "10-a.conflist" {
 		t.Errorf("state is %+v", state)
 	}
