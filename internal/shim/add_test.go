@@ -204,8 +204,8 @@ func TestT25AnswerInTheVersionAsked(t *testing.T) {
 		for asked, shape := range map[string]string{
 			"0.3.1": `{"cniVersion":"0.3.1","interfaces":[{"name":"eth0","sandbox":"NS"}],"ips":[{"version":"4","address":"10.1.0.2/24"}],"dns":{}}`,
 			"0.4.0": `{"cniVersion":"0.4.0","interfaces":[{"name":"eth0","sandbox":"NS"}],"ips":[{"version":"4","address":"10.1.0.2/24"}],"dns":{}}`,
-			"1.0.0": `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"NS"}],"ips":[{"address":"10.1.0.2/24"}],"dns":{}}`,
-			"1.1.0": `{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"NS"}],"ips":[{"address":"10.1.0.2/24"}],"dns":{}}`,
+			"1.0.0": `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"NS"}],"ips":[{"address":"10.1.0.2/24"}]}`,
+			"1.1.0": `{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"NS"}],"ips":[{"address":"10.1.0.2/24"}]}`,
 			"":      `{"cniVersion":"0.1.0","ip4":{"ip":"10.1.0.2/24"},"dns":{}}`,
 		} {
 			t.Run(primary+" for "+asked, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestR19WhatDelegatesSay(t *testing.T) {
 	_, err := r.add(nil)
 	r.must(err)
 	for _, line := range []string{"one", "two"} {
-		if want := `msg="a delegate says" stderr="plugin \"scripted\" (ADD): ` + line + "\"\n"; !bytes.Contains([]byte(r.log.String()), []byte(want)) {
+		if want := `msg="a delegate says" stderr="plugin scripted (ADD): ` + line + "\"\n"; !bytes.Contains([]byte(r.log.String()), []byte(want)) {
 			t.Errorf("no %q in\n%s", want, r.log.String())
 		}
 	}

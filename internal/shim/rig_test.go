@@ -55,7 +55,7 @@ type object = map[string]any
 // seen is a line of the delegates' log.
 type seen struct {
 	Verb, Network, IfName, Args, Mark string
-	Prev                              json.RawMessage
+	Prev                              json.RawMessage `json:",omitempty"`
 }
 
 // actAsDelegate answers as the configuration's "answers" say, by verb: an error where
@@ -176,7 +176,7 @@ func newRig(t *testing.T) *rig {
 		Logger: func(*config.Config) (*slog.Logger, io.Closer) {
 			return slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), io.NopCloser(nil)
 		},
-		Environ: []string{"MARK=runtime"}, BootID: "boot",
+		Environ: []string{"MARK=runtime", "GORACE=atexit_sleep_ms=0"}, BootID: "boot",
 	}
 	r.stdin = object{
 		"cniVersion": "1.0.0", "name": "multus-cni-network", "type": program, "cniDir": r.path("state"), "binDir": r.path("bin"),
