@@ -98,8 +98,10 @@ var goldens = map[string]struct {
 	"networkStatus":     {`"required"`, func(c *Config) { c.NetworkStatus = "required" }, map[string]string{`"sync"`: `the text "sync"`}},
 	"delegateEnv":       {`["HTTPS_PROXY"]`, func(c *Config) { c.DelegateEnv = []string{"HTTPS_PROXY"} }, map[string]string{`["A=b"]`: "a list", `"A"`: `the text "A"`}},
 	"host": {`{"primaryFile": "/p", "trusted": true, "folder": {"path": "/f", "device": 1, "inode": 2, "bootID": "b"}, "snapshot": {"n": 1.0}, "indicatorFile": "/i"}`, func(c *Config) {
-		c.Host = &HostView{PrimaryFile: "/p", Trusted: true, Folder: &api.Place{Path: "/f", Device: 1, Inode: 2, BootID: "b"},
-			Snapshot: json.RawMessage(`{"n": 1.0}`), IndicatorFile: "/i"}
+		c.Host = &HostView{
+			PrimaryFile: "/p", Trusted: true, Folder: &api.Place{Path: "/f", Device: 1, Inode: 2, BootID: "b"},
+			Snapshot: json.RawMessage(`{"n": 1.0}`), IndicatorFile: "/i",
+		}
 	}, map[string]string{`"x"`: `the text "x"`, `{"trusted": 1}`: "an object"}},
 
 	"chrootDir":                              {`"/x"`, func(c *Config) { c.ChrootDir = "/x" }, map[string]string{`1`: "the number 1"}},
@@ -267,8 +269,10 @@ key "perNodeCertificate.certDir": expected a value, because "perNodeCertificate.
 		}},
 		`{"forceCNIVersion": true, "cniVersion": "1.0.0"}`: {"", func(c *Config) { c.ForceCNIVersion, c.CNIVersion = true, "1.0.0" }},
 		`{"clusterNetwork": "a", "delegates": [{}]}`:       {`key "delegates" has no effect beside "clusterNetwork"`, func(c *Config) { c.ClusterNetwork = "a" }},
-		`{"multusMasterCNI": "a", "multusConfigFile": "/b"}`: {`key "multusMasterCNI" has no effect where "multusConfigFile" is not "auto"`,
-			func(c *Config) { c.MultusMasterCNI, c.MultusConfigFile = "a", "/b" }},
+		`{"multusMasterCNI": "a", "multusConfigFile": "/b"}`: {
+			`key "multusMasterCNI" has no effect where "multusConfigFile" is not "auto"`,
+			func(c *Config) { c.MultusMasterCNI, c.MultusConfigFile = "a", "/b" },
+		},
 		`{"enablePprof": true}`:                   {`key "enablePprof" has no effect without "metricsPort"`, func(c *Config) { c.EnablePprof = true }},
 		`{"enablePprof": true, "metricsPort": 9}`: {"", func(c *Config) { c.EnablePprof, c.MetricsPort = true, 9 }},
 	} {
@@ -320,13 +324,17 @@ func TestC1_3Samples(t *testing.T) {
 
 func TestC1_3Overlay(t *testing.T) {
 	for _, tc := range []struct{ name, stdin, file, want string }{
-		{"every key of the file wins, known or not", `{"type": "multus-shim", "logLevel": "debug", "x": {"n": 9007199254740993}}`,
+		{
+			"every key of the file wins, known or not", `{"type": "multus-shim", "logLevel": "debug", "x": {"n": 9007199254740993}}`,
 			`{"logLevel": "error", "vendor": [1.0], "name": "n"}`,
-			`{"type":"multus-shim","logLevel":"error","x":{"n":9007199254740993},"vendor":[1.0],"name":"n"}`},
+			`{"type":"multus-shim","logLevel":"error","x":{"n":9007199254740993},"vendor":[1.0],"name":"n"}`,
+		},
 		{"in any case of letters", `{"confdir": "/a", "CONFDIR": "/b", "type": "t"}`, `{"confDir": "/c"}`, `{"type":"t","confDir":"/c"}`},
 		{"both spellings in the file", `{"confdir": "/a"}`, `{"confDir": "/c", "confdir": "/d"}`, `{"confdir":"/d","confDir":"/c"}`},
-		{"null is no key", `{"clusterNetwork": "/a", "confDir": "/x"}`, `{"clusterNetwork": null, "confDir": null, "confdir": "/y"}`,
-			`{"clusterNetwork":"/a","confdir":"/y"}`},
+		{
+			"null is no key", `{"clusterNetwork": "/a", "confDir": "/x"}`, `{"clusterNetwork": null, "confDir": null, "confdir": "/y"}`,
+			`{"clusterNetwork":"/a","confdir":"/y"}`,
+		},
 		{"an object is replaced, not merged", `{"logOptions": {"maxAge": 1}}`, `{"logOptions": {"maxSize": 2}}`, `{"logOptions":{"maxSize":2}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -112,8 +112,10 @@ func TestT23FailedReads(t *testing.T) {
 		"forbidden":    {fail(http.StatusForbidden), gather.ErrNotYet, "RBAC must grant the verb get on pods", "RBAC must grant the verb get on network-attachment-definitions"},
 		"down":         {(*apiserver.Server).Refuse, gather.ErrNotYet, "connection refused", "connection refused"},
 		"slow":         {func(s *apiserver.Server) { s.SetLatency(time.Minute) }, gather.ErrNotYet, "context deadline exceeded", "context deadline exceeded"},
-		"no CRD": {func(s *apiserver.Server) { s.ServeNADs(false) }, nil, "",
-			"the CustomResourceDefinition network-attachment-definitions.k8s.cni.cncf.io must be installed"},
+		"no CRD": {
+			func(s *apiserver.Server) { s.ServeNADs(false) }, nil, "",
+			"the CustomResourceDefinition network-attachment-definitions.k8s.cni.cncf.io must be installed",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t)

@@ -47,7 +47,8 @@ func record(t testing.TB) attach.Record {
 		},
 		Outcomes: []attach.Outcome{
 			{Result: json.RawMessage(`{"cniVersion":"1.0.0","n":9007199254740993,"s":"<&>"}`), Routed: json.RawMessage(`{"cniVersion":"1.0.0"}`), Millis: 7},
-			{Result: json.RawMessage(`{"cniVersion":"0.3.1"}`), Detached: true}, {},
+			{Result: json.RawMessage(`{"cniVersion":"0.3.1"}`), Detached: true},
+			{},
 		},
 	}
 }

@@ -114,8 +114,11 @@ const (
 
 var (
 	v4Args = []plan.Arg{
-		{"IgnoreUnknown", "true"}, {"K8S_POD_NAMESPACE", "ns-a"}, {"K8S_POD_NAME", "pod-a-0"},
-		{"K8S_POD_INFRA_CONTAINER_ID", v4ID}, {"K8S_POD_UID", "78c24384-985d-46f6-bc97-bb4eb5d34593"},
+		{"IgnoreUnknown", "true"},
+		{"K8S_POD_NAMESPACE", "ns-a"},
+		{"K8S_POD_NAME", "pod-a-0"},
+		{"K8S_POD_INFRA_CONTAINER_ID", v4ID},
+		{"K8S_POD_UID", "78c24384-985d-46f6-bc97-bb4eb5d34593"},
 	}
 	v4Request  = plan.Request{MAC: "02:00:00:00:00:07", IPs: []string{"10.9.0.7/24"}}
 	v4NetBArgs = []plan.Arg{{"MAC", "02:00:00:00:00:07"}, {"IP", "10.9.0.7/24"}}

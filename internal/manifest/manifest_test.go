@@ -171,10 +171,14 @@ func TestI2_ErrorsNameTheirPlace(t *testing.T) {
 		"no kind":         {"a: b\n", ": document 1:  default/: ", "has no kind"},
 		"in a list":       {"{apiVersion: v1, kind: PodList, items: [{apiVersion: v1, kind: Pod}]}\n", ": document 1, item 1: Pod default/: ", "metadata.name is missing"},
 		"annotation":      {"{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {x: 1}}}\n", ": document 1: Pod default/a: ", "annotations"},
-		"config": {"{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: net, namespace: p}, spec: {config: {type: x}}}\n",
-			": document 1: NetworkAttachmentDefinition p/net: ", "spec.config must be a string"},
-		"unnamed network": {"{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition}\n",
-			": document 1: NetworkAttachmentDefinition default/: ", "metadata.name is missing"},
+		"config": {
+			"{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: net, namespace: p}, spec: {config: {type: x}}}\n",
+			": document 1: NetworkAttachmentDefinition p/net: ", "spec.config must be a string",
+		},
+		"unnamed network": {
+			"{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition}\n",
+			": document 1: NetworkAttachmentDefinition default/: ", "metadata.name is missing",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := unpack(t, "-- x.yaml --\n"+c.text)

@@ -62,21 +62,35 @@ func TestC1_5BothForms(t *testing.T) {
 			DefaultRoute: addrs("10.1.2.1", "fd00::1"), IPAMClaimReference: "vm.net-a",
 			Extensions: raws("example.com/hint", `{"x":1.0}`),
 		}}},
-		{"null, empty and missing are the same", `[{"name": "net-a", "namespace": "", "interface": null, "mac": "", "infiniband-guid": "",
+		{
+			"null, empty and missing are the same", `[{"name": "net-a", "namespace": "", "interface": null, "mac": "", "infiniband-guid": "",
 			"ips": [], "cni-args": {}, "portMappings": [], "bandwidth": null, "default-route": null}]`,
-			[]Selection{{Name: "net-a", Namespace: "pods"}}},
-		{"an empty default-route is kept", `[{"name": "net-a", "default-route": []}]`,
-			[]Selection{{Name: "net-a", Namespace: "pods", DefaultRoute: addrs()}}},
-		{"a mapped IPv4 gateway is IPv4", `[{"name": "net-a", "default-route": ["::ffff:10.0.0.1"]}]`,
-			[]Selection{{Name: "net-a", Namespace: "pods", DefaultRoute: addrs("10.0.0.1")}}},
-		{"keys in any case, the exact one first", `[{"NAME": "net-z", "name": "net-a", "Mac": "02:00:00:00:00:01", "Default-Route": []}]`,
-			[]Selection{{Name: "net-a", Namespace: "pods", MAC: "02:00:00:00:00:01", DefaultRoute: addrs()}}},
-		{"the deprecated alias", `[{"name": "net-a", "interfaceRequest": "lan0"}, {"name": "net-b", "interface": "lan1", "interfaceRequest": "lan1"}]`,
-			[]Selection{{Name: "net-a", Namespace: "pods", Interface: "lan0"}, {Name: "net-b", Namespace: "pods", Interface: "lan1"}}},
-		{"a gateway of each family in two elements", `[{"name": "net-a", "default-route": ["10.0.0.1"]}, {"name": "net-b", "default-route": ["fd00::1"]}]`,
-			[]Selection{{Name: "net-a", Namespace: "pods", DefaultRoute: addrs("10.0.0.1")}, {Name: "net-b", Namespace: "pods", DefaultRoute: addrs("fd00::1")}}},
-		{"addresses beside an IPAM claim", `[{"name": "net-a", "ips": ["10.0.0.1"], "ipam-claim-reference": "c"}]`,
-			[]Selection{{Name: "net-a", Namespace: "pods", IPs: []string{"10.0.0.1"}, IPAMClaimReference: "c"}}},
+			[]Selection{{Name: "net-a", Namespace: "pods"}},
+		},
+		{
+			"an empty default-route is kept", `[{"name": "net-a", "default-route": []}]`,
+			[]Selection{{Name: "net-a", Namespace: "pods", DefaultRoute: addrs()}},
+		},
+		{
+			"a mapped IPv4 gateway is IPv4", `[{"name": "net-a", "default-route": ["::ffff:10.0.0.1"]}]`,
+			[]Selection{{Name: "net-a", Namespace: "pods", DefaultRoute: addrs("10.0.0.1")}},
+		},
+		{
+			"keys in any case, the exact one first", `[{"NAME": "net-z", "name": "net-a", "Mac": "02:00:00:00:00:01", "Default-Route": []}]`,
+			[]Selection{{Name: "net-a", Namespace: "pods", MAC: "02:00:00:00:00:01", DefaultRoute: addrs()}},
+		},
+		{
+			"the deprecated alias", `[{"name": "net-a", "interfaceRequest": "lan0"}, {"name": "net-b", "interface": "lan1", "interfaceRequest": "lan1"}]`,
+			[]Selection{{Name: "net-a", Namespace: "pods", Interface: "lan0"}, {Name: "net-b", Namespace: "pods", Interface: "lan1"}},
+		},
+		{
+			"a gateway of each family in two elements", `[{"name": "net-a", "default-route": ["10.0.0.1"]}, {"name": "net-b", "default-route": ["fd00::1"]}]`,
+			[]Selection{{Name: "net-a", Namespace: "pods", DefaultRoute: addrs("10.0.0.1")}, {Name: "net-b", Namespace: "pods", DefaultRoute: addrs("fd00::1")}},
+		},
+		{
+			"addresses beside an IPAM claim", `[{"name": "net-a", "ips": ["10.0.0.1"], "ipam-claim-reference": "c"}]`,
+			[]Selection{{Name: "net-a", Namespace: "pods", IPs: []string{"10.0.0.1"}, IPAMClaimReference: "c"}},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, problems := ParseSelections(tc.annotation, "pods")
@@ -112,8 +126,10 @@ func TestC1_5Problems(t *testing.T) {
 		{"a JSON text", `"net-a"`, []Problem{{Key: key, Wrong: `found the text "net-a"`, Right: rightList}}},
 		{"broken JSON", `[{"name": "net-a"`, []Problem{{Key: key, Wrong: "is not valid JSON at byte 17: unexpected end of JSON input", Right: rightList}}},
 		{"elements that are no objects", `["net-a", null, 7, [true]]`, []Problem{
-			{Element: 1, Wrong: `found the text "net-a"`, Right: rightElement}, {Element: 2, Wrong: "found null", Right: rightElement},
-			{Element: 3, Wrong: "found the number 7", Right: rightElement}, {Element: 4, Wrong: "found a list", Right: rightElement},
+			{Element: 1, Wrong: `found the text "net-a"`, Right: rightElement},
+			{Element: 2, Wrong: "found null", Right: rightElement},
+			{Element: 3, Wrong: "found the number 7", Right: rightElement},
+			{Element: 4, Wrong: "found a list", Right: rightElement},
 		}},
 		{"comma list with a hole", "net-a,", []Problem{{Element: 2, Key: "name", Wrong: `found the text ""`, Right: rightName}}},
 		{"comma list, all wrong at once", "Net_A,a/b/c,b@c@d,other.ns/x@lan0,x@averyveryverylong,x@a:b", []Problem{
@@ -167,8 +183,10 @@ func TestC1_5Problems(t *testing.T) {
 			one("bandwidth", `found the number 1.5 as "egressRate"`, rightRate),
 			one("bandwidth", `found the text "9" as "egressBurst"`, rightRate),
 		}},
-		{"interface and alias differ", `[{"name": "net-a", "interface": "x", "interfaceRequest": "y"}]`,
-			[]Problem{one("interfaceRequest", `found "y", and "x" as "interface"`, `"interface" alone`)}},
+		{
+			"interface and alias differ", `[{"name": "net-a", "interface": "x", "interfaceRequest": "y"}]`,
+			[]Problem{one("interfaceRequest", `found "y", and "x" as "interface"`, `"interface" alone`)},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, problems := ParseSelections(tc.annotation, "pods")

@@ -25,12 +25,17 @@ func TestC1_5Entries(t *testing.T) {
 		options      EntryOptions
 		want         []StatusEntry
 	}{
-		{"one entry an interface in the sandbox, default to the gateway's", two,
-			EntryOptions{Default: true, Gateways: []netip.Addr{netip.MustParseAddr("10.0.5.254")}, DeviceInfo: info}, []StatusEntry{
+		{
+			"one entry an interface in the sandbox, default to the gateway's", two,
+			EntryOptions{Default: true, Gateways: []netip.Addr{netip.MustParseAddr("10.0.5.254")}, DeviceInfo: info},
+			[]StatusEntry{
 				{Name: "ns/net", Interface: "net1", IPs: []string{"10.0.0.1"}, MAC: "0a:00:00:00:00:02", MTU: 9000, DNS: dns, DeviceInfo: info},
-				{Name: "ns/net", Interface: "net1.5", IPs: []string{"10.0.5.1", "fd00::5", "fd00::6"}, MAC: "0a:00:00:00:00:03", Default: true, DNS: dns,
-					DeviceInfo: info, Gateway: []string{"10.0.5.254"}},
-			}},
+				{
+					Name: "ns/net", Interface: "net1.5", IPs: []string{"10.0.5.1", "fd00::5", "fd00::6"}, MAC: "0a:00:00:00:00:03", Default: true, DNS: dns,
+					DeviceInfo: info, Gateway: []string{"10.0.5.254"},
+				},
+			},
+		},
 		{"default to the first without a gateway", `{"cniVersion": "1.0.0", "interfaces": [{"name": "a", "sandbox": "/x"}, {"name": "b", "sandbox": "/x"}],
 			"ips": [{"address": "10.0.0.1/24", "interface": 1}]}`, EntryOptions{Default: true}, []StatusEntry{
 			{Name: "ns/net", Interface: "a", Default: true}, {Name: "ns/net", Interface: "b", IPs: []string{"10.0.0.1"}},
@@ -43,21 +48,36 @@ func TestC1_5Entries(t *testing.T) {
 			"ips": [{"version": "4", "address": "10.0.0.1/32"}, {"version": "6", "address": "fd00::1/128", "interface": 0}]}`, EntryOptions{Default: true}, []StatusEntry{
 			{Name: "ns/net", Interface: "eth7", IPs: []string{"10.0.0.1", "fd00::1"}, Default: true},
 		}},
-		{"the pod's interface without its sandbox", `{"cniVersion": "1.1.0", "interfaces": [{"name": "host"}, {"name": "eth7", "mac": "0a:00:00:00:00:01", "mtu": 1400}]}`,
-			EntryOptions{}, []StatusEntry{{Name: "ns/net", Interface: "eth7", MAC: "0a:00:00:00:00:01", MTU: 1400}}},
-		{"the form before 0.3", `{"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.1/24", "gateway": "10.0.0.254", "routes": [{"dst": "0.0.0.0/0"}]}}`,
-			EntryOptions{Default: true}, []StatusEntry{{Name: "ns/net", Interface: "eth7", IPs: []string{"10.0.0.1"}, Default: true, Gateway: []string{"10.0.0.254"}}}},
+		{
+			"the pod's interface without its sandbox", `{"cniVersion": "1.1.0", "interfaces": [{"name": "host"}, {"name": "eth7", "mac": "0a:00:00:00:00:01", "mtu": 1400}]}`,
+			EntryOptions{},
+			[]StatusEntry{{Name: "ns/net", Interface: "eth7", MAC: "0a:00:00:00:00:01", MTU: 1400}},
+		},
+		{
+			"the form before 0.3", `{"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.1/24", "gateway": "10.0.0.254", "routes": [{"dst": "0.0.0.0/0"}]}}`,
+			EntryOptions{Default: true},
+			[]StatusEntry{{Name: "ns/net", Interface: "eth7", IPs: []string{"10.0.0.1"}, Default: true, Gateway: []string{"10.0.0.254"}}},
+		},
 		{"an empty result", `{"cniVersion": "1.0.0"}`, EntryOptions{}, []StatusEntry{{Name: "ns/net", Interface: "eth7"}}},
 		{"no result", ``, EntryOptions{}, []StatusEntry{{Name: "ns/net", Interface: "eth7"}}},
-		{"gateways of the result's own default routes", `{"cniVersion": "1.0.0", "interfaces": [{"name": "a", "sandbox": "/x"}],
+		{
+			"gateways of the result's own default routes", `{"cniVersion": "1.0.0", "interfaces": [{"name": "a", "sandbox": "/x"}],
 			"ips": [{"address": "fd00::5/64", "gateway": "fd00::1", "interface": 0}, {"address": "10.0.0.1/24", "gateway": "10.0.0.254", "interface": 0}],
 			"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::0/0", "gw": "fd00::2"}, {"dst": "0.0.0.0/0", "gw": "10.0.0.254"},
 				{"dst": "0.0.0.0/0", "gw": "10.0.0.9", "table": 100}, {"dst": "10.9.0.0/16", "gw": "10.0.0.8"}, {"dst": "0.0.0.0/1", "gw": "10.0.0.7"}]}`,
-			EntryOptions{}, []StatusEntry{{Name: "ns/net", Interface: "a", IPs: []string{"fd00::5", "10.0.0.1"}, Gateway: []string{"10.0.0.254", "fd00::2"}}}},
-		{"a default route that nobody gives a gateway", `{"cniVersion": "1.0.0", "interfaces": [{"name": "a", "sandbox": "/x"}], "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}`,
-			EntryOptions{}, []StatusEntry{{Name: "ns/net", Interface: "a"}}},
-		{"gateways were taken away", `{"cniVersion": "1.0.0", "interfaces": [{"name": "a", "sandbox": "/x"}], "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}]}`,
-			EntryOptions{Gateways: []netip.Addr{}}, []StatusEntry{{Name: "ns/net", Interface: "a"}}},
+			EntryOptions{},
+			[]StatusEntry{{Name: "ns/net", Interface: "a", IPs: []string{"fd00::5", "10.0.0.1"}, Gateway: []string{"10.0.0.254", "fd00::2"}}},
+		},
+		{
+			"a default route that nobody gives a gateway", `{"cniVersion": "1.0.0", "interfaces": [{"name": "a", "sandbox": "/x"}], "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}`,
+			EntryOptions{},
+			[]StatusEntry{{Name: "ns/net", Interface: "a"}},
+		},
+		{
+			"gateways were taken away", `{"cniVersion": "1.0.0", "interfaces": [{"name": "a", "sandbox": "/x"}], "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}]}`,
+			EntryOptions{Gateways: []netip.Addr{}},
+			[]StatusEntry{{Name: "ns/net", Interface: "a"}},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := Entries("ns/net", "eth7", json.RawMessage(tc.result), tc.options)

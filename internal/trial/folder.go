@@ -194,10 +194,16 @@ func (l layout) settings(f *Folder, binDir string) cniconf.Object {
 		key   string
 		value any
 	}{
-		{"kubeconfig", l.cluster()}, {"multusConfigFile", config.AutoConfigFile},
-		{"cniConfigDir", l.confDir()}, {"hostCniConfigDir", l.confDir()}, {"multusAutoconfigDir", l.confDir()},
-		{"socketDir", l.socketDir()}, {"daemonSocketDir", l.socketDir()},
-		{"binDir", binDir}, {"cniDir", ledgerDir}, {"logToStderr", true},
+		{"kubeconfig", l.cluster()},
+		{"multusConfigFile", config.AutoConfigFile},
+		{"cniConfigDir", l.confDir()},
+		{"hostCniConfigDir", l.confDir()},
+		{"multusAutoconfigDir", l.confDir()},
+		{"socketDir", l.socketDir()},
+		{"daemonSocketDir", l.socketDir()},
+		{"binDir", binDir},
+		{"cniDir", ledgerDir},
+		{"logToStderr", true},
 	}
 	replaced := slices.Clone(elsewhere)
 	for _, o := range own {

@@ -59,8 +59,11 @@ func (r *runtime) call(pod Pod) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: primaryInterface,
 		Args: [][2]string{
-			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Namespace}, {"K8S_POD_NAME", pod.Name},
-			{"K8S_POD_INFRA_CONTAINER_ID", pod.ContainerID}, {"K8S_POD_UID", pod.UID},
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", pod.Namespace},
+			{"K8S_POD_NAME", pod.Name},
+			{"K8S_POD_INFRA_CONTAINER_ID", pod.ContainerID},
+			{"K8S_POD_UID", pod.UID},
 		},
 		CapabilityArgs: map[string]any{config.PodAnnotationsCapability: r.annotations[pod.UID]},
 	}
