@@ -177,11 +177,11 @@ func loggingKeys() []Key {
 		},
 		{
 			Name: "logLevel", kind: textIf("the name of a level", func(c *Config) *string { return &c.LogLevel }, func(string) bool { return true }), Readers: by(daemon, generator, plugin),
-			Meaning: "how much is logged: panic, error, verbose or debug",
+			Meaning: "how much is logged: panic, error, verbose or debug; error where absent",
 		},
 		{
 			Name: "logToStderr", kind: value("true or false", func(c *Config) **bool { return &c.LogToStderr }, nil), Readers: by(daemon, generator, plugin),
-			Meaning: "the log goes to standard error; where absent, the plugin's does and the daemon's does not",
+			Meaning: "the log goes to standard error; where absent, that of multus does, that of multus-shim does not, and the daemon's does without logFile",
 		},
 		{
 			Name: "logOptions", kind: group(), Readers: by(daemon, generator, plugin),

@@ -172,7 +172,7 @@ func (b *builder) capabilityRule(a *Attachment, s *netspec.Selection) {
 		made       bool
 	}
 	requests := []request{{capIPs, len(s.IPs) > 0}, {capMAC, s.MAC != ""}, {capGUID, s.InfinibandGUID != ""}}
-	wrong := "no plugin of the network declares this capability, so the request is lost"
+	wrong := "no plugin of the network declares this capability, so the request may be lost"
 	right := `a network whose plugins declare it in "capabilities", or no such request`
 	if a.Role == Primary {
 		requests = append(requests, request{capPorts, len(s.PortMappings) > 0}, request{capBandwidth, s.Bandwidth != nil})
