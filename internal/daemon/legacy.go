@@ -61,10 +61,10 @@ func (d *Daemon) serveLegacy(w http.ResponseWriter, r *http.Request, do func(con
 	var req api.Request
 	err := read(w, r, &req)
 	if err == nil && d.Config.ChrootDir == "" {
-		err = errors.New("this daemon may not run plugins on the host: its configuration has no chrootDir (the hotplug overlay sets it)")
+		err = errors.New("this daemon may not run plugins on the host: its configuration has no chrootDir")
 	}
 	if err == nil && d.draining.Load() {
-		err = api.WithCode(types.ErrTryAgainLater, errors.New("the Multus daemon is shutting down"))
+		err = errDraining
 	}
 	var result json.RawMessage
 	if err == nil {
@@ -155,10 +155,10 @@ func (d *Daemon) handleDelegate(w http.ResponseWriter, r *http.Request) {
 		sb := attach.Sandbox{ContainerID: inv.ContainerID, NetNS: inv.NetNS}
 		switch verb := req.Env["CNI_COMMAND"]; verb {
 		case "ADD":
-			if err := placeOf(r).take(ctx); err != nil {
-				return nil, api.WithCode(types.ErrTryAgainLater, fmt.Errorf("not admitted in time: %w", err))
-			}
 			defer placeOf(r).giveBack()
+			if err := d.admit(ctx, placeOf(r)); err != nil {
+				return nil, err
+			}
 			return engine.Plug(ctx, sb, pod, a)
 		case "DEL":
 			return nil, engine.Unplug(ctx, sb, pod, a)

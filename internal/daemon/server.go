@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -40,7 +41,7 @@ func (d *Daemon) socketServer() *http.Server {
 	mux.Handle("/", d.counted("NotFound", func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }))
 	places := connPlaces{admission: d.admission, byConn: map[net.Conn]*place{}}
 	return &http.Server{
-		Handler: mux, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: nil,
+		Handler: mux, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
 		ConnContext: places.context, ConnState: places.state,
 	}
 }
@@ -125,7 +126,7 @@ func (d *Daemon) plan(ctx context.Context, place *place, req api.PlanRequest) (*
 		return nil, fmt.Errorf("the plugin speaks protocol %d, this daemon %d: update the daemon", req.Protocol, api.Protocol)
 	}
 	if d.draining.Load() {
-		return nil, api.WithCode(types.ErrTryAgainLater, errors.New("the Multus daemon is shutting down"))
+		return nil, errDraining
 	}
 	d.compare(req.Ledger)
 	inv := shim.Invocation{ContainerID: req.ContainerID, NetNS: req.NetNS, Interface: req.Interface, Args: req.Args}
@@ -138,8 +139,8 @@ func (d *Daemon) plan(ctx context.Context, place *place, req api.PlanRequest) (*
 		return nil, err
 	}
 	if !req.Plain {
-		if err := place.take(ctx); err != nil {
-			return nil, api.WithCode(types.ErrTryAgainLater, fmt.Errorf("not admitted in time: %w", err))
+		if err := d.admit(ctx, place); err != nil {
+			return nil, err
 		}
 	}
 	p, err := d.gatherer.Plan(ctx, cfg, call, shim.Annotations(req.RuntimeConfig))
@@ -152,6 +153,21 @@ func (d *Daemon) plan(ctx context.Context, place *place, req api.PlanRequest) (*
 	}
 	p.Env = d.delegateEnv()
 	return p, nil
+}
+
+var errDraining = api.WithCode(types.ErrTryAgainLater, errors.New("the Multus daemon is shutting down"))
+
+// admit waits for a place until ctx ends. Who still waits when the daemon begins to
+// drain comes again: an ADD that began now would not be over in time.
+func (d *Daemon) admit(ctx context.Context, place *place) error {
+	if err := place.take(ctx); err != nil {
+		return api.WithCode(types.ErrTryAgainLater, fmt.Errorf("not admitted in time: %w", err))
+	}
+	if d.draining.Load() {
+		place.giveBack()
+		return errDraining
+	}
+	return nil
 }
 
 // selects tells whether a pod whose caller takes it for plain has selected networks

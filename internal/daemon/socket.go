@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -15,8 +16,9 @@ import (
 // socketListener is the daemon's socket. It takes connections of root alone.
 type socketListener struct {
 	*net.UnixListener
-	path string
-	made os.FileInfo
+	path  string
+	made  os.FileInfo
+	close sync.Once
 }
 
 // listen puts a socket in place. It is bound beside its place and renamed, so that
@@ -42,7 +44,7 @@ func listen(dir string) (*socketListener, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("key \"socketDir\": %w", err), l.Close())
 	}
-	return &socketListener{l, path, made}, nil
+	return &socketListener{UnixListener: l, path: path, made: made}, nil
 }
 
 // Accept takes the next connection of a process of root; others are closed unheard.
@@ -77,14 +79,18 @@ func (l *socketListener) gone() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// Close stops listening and removes the socket, if it is still ours.
-func (l *socketListener) Close() error {
-	now, err := os.Lstat(l.path)
-	if err == nil && os.SameFile(now, l.made) {
-		err = os.Remove(l.path)
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(err, l.UnixListener.Close())
+// Close stops listening and removes the socket, if it is still ours. It does so once: a
+// socket that another daemon makes after that may have the inode that ours had.
+func (l *socketListener) Close() (err error) {
+	l.close.Do(func() {
+		now, statErr := os.Lstat(l.path)
+		if err = statErr; err == nil && os.SameFile(now, l.made) {
+			err = os.Remove(l.path)
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+		err = errors.Join(err, l.UnixListener.Close())
+	})
+	return err
 }

@@ -75,7 +75,7 @@ func TestR3PlainPodByThePlanner(t *testing.T) {
 	if len(calls) != 1 || calls[0].Mark != "daemon" || calls[0].Args != "K8S_POD_NAME=web" {
 		t.Errorf("got %+v", calls)
 	}
-	r.same("its status is waited for", []bool{false}, []bool{!r.planner.told[0].NoWait})
+	r.same("waits for its status", false, !r.planner.told[0].NoWait)
 }
 
 // TestR1LaterAnnotation: the planner knows of a network that the runtime did not
@@ -173,7 +173,7 @@ func TestR3WhoIsPlain(t *testing.T) {
 			r.plugin.AlwaysAsk = name == "the planner is in here"
 			_, err := r.add(c.changes)
 			r.must(err)
-			r.same("plain", []bool{c.plain}, []bool{r.planner.asked[0].Plain})
+			r.same("plain", c.plain, r.planner.asked[0].Plain)
 		})
 	}
 }
@@ -243,7 +243,7 @@ func TestI2_StatusRequired(t *testing.T) {
 	r.planner.plan, r.planner.told = r.with(), nil
 	_, err = r.add(object{"networkStatus": "required"})
 	r.fails(err, types.ErrTryAgainLater, "the API is away")
-	r.same("waits", []bool{true}, []bool{!r.planner.told[0].NoWait})
+	r.same("waits for its status", true, !r.planner.told[0].NoWait)
 
 	// By default the pod runs, and its status comes later.
 	_, err = r.add(nil)
@@ -302,18 +302,17 @@ func TestR2DelWithWrongArgs(t *testing.T) {
 
 // TestR6IndicatorFile: no pod is attached while it is missing, and DEL does not mind.
 func TestR6IndicatorFile(t *testing.T) {
-	for name, host := range map[string]object{
-		"where the daemon says that the host has it": {"primaryFile": "net.d/10-primary.conf", "trusted": true, "indicatorFile": "ready"},
-		"as configured": nil,
+	for name, where := range map[string]func(ready, primary string) object{
+		"where the host has it": func(ready, primary string) object {
+			return object{"readinessindicatorfile": "/in/the/daemon/ready", "host": object{"primaryFile": primary, "trusted": true, "indicatorFile": ready}}
+		},
+		"as configured": func(ready, primary string) object {
+			return object{"readinessindicatorfile": ready, "host": nil, "clusterNetwork": primary}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			changes := object{"readinessindicatorfile": "/in/the/daemon/ready"}
-			if host == nil {
-				changes = object{"readinessindicatorfile": r.path("ready"), "host": nil, "clusterNetwork": r.path("net.d/10-primary.conf")}
-			} else {
-				changes["host"] = object{"primaryFile": r.path("net.d/10-primary.conf"), "trusted": true, "indicatorFile": r.path("ready")}
-			}
+			changes := where(r.path("ready"), r.path("net.d/10-primary.conf"))
 			_, err := r.add(changes)
 			r.fails(err, types.ErrTryAgainLater, "the readiness indicator file "+r.path("ready")+" is missing")
 			r.same("calls", []string(nil), r.ran())

@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -36,12 +37,20 @@ func (r *remote) Plan(ctx context.Context, req api.PlanRequest) (*plan.Plan, err
 	}
 	var p plan.Plan
 	if err := json.Unmarshal(answer.Plan, &p); err != nil {
-		return nil, fmt.Errorf("the daemon's plan cannot be read: %w", err)
+		return nil, unreadable(err)
 	}
-	if p.Version != plan.Version || len(p.Attachments) == 0 {
-		return nil, api.WithCode(types.ErrTryAgainLater, fmt.Errorf("the daemon's plan has version %d, this plugin reads %d: update both", p.Version, plan.Version))
+	if p.Version != plan.Version {
+		return nil, unreadable(fmt.Errorf("it has version %d, this plugin reads %d: update both", p.Version, plan.Version))
+	}
+	if len(p.Attachments) == 0 {
+		return nil, unreadable(errors.New("it has no attachments"))
 	}
 	return &p, nil
+}
+
+// unreadable: a daemon of another version may be replaced soon.
+func unreadable(why error) error {
+	return api.WithCode(types.ErrTryAgainLater, fmt.Errorf("the daemon's plan cannot be read: %w", why))
 }
 
 // Report is Planner's.

@@ -36,7 +36,7 @@ const (
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case program:
-		os.Exit(Command(context.Background(), program, "multus-shim: version:test", Plugin{ //nolint:forbidigo // it is a program here
+		os.Exit(Command(context.Background(), program, "multus-shim: version:test", Plugin{
 			Planner: Remote, Environ: os.Environ(), BootID: ledger.BootID(),
 			Logger: func(*config.Config) (*slog.Logger, io.Closer) {
 				return slog.New(slog.DiscardHandler), io.NopCloser(nil)

@@ -1,6 +1,7 @@
 // Package thin is the planner of the thin plugin: the daemon's work in the
 // plugin's own process, for one pod, with an API client of its own. Without an API
-// (no kubeconfig, not in a cluster) pods get the node's own networks alone.
+// (no kubeconfig, not in a cluster) there are the node's own networks alone; a pod
+// that selects others is refused.
 package thin
 
 import (
@@ -36,12 +37,18 @@ type cluster interface {
 	gather.Networks
 	PatchStatus(ctx context.Context, pod plan.Pod, text string) error
 	Added(pod plan.Pod, ifName string, ips []string, network string)
+	Refused(pod plan.Pod, message string)
 }
 
 // direct is the API without caches. Its events wait in a queue until close.
 type direct struct {
 	*kube.Client
 	*kube.Events
+}
+
+// Refused tells the pod's owner that its request is wrong (contract 1.11).
+func (d *direct) Refused(pod plan.Pod, message string) {
+	d.Warn(pod, kube.ReasonNoNetworkFound, message)
 }
 
 // close sends the events, within the little time that a queue gets to empty itself.
@@ -98,7 +105,12 @@ func (p *planner) Plan(ctx context.Context, req api.PlanRequest) (*plan.Plan, er
 	if err != nil {
 		return nil, err
 	}
-	return p.gather.Plan(ctx, cfg, call, shim.Annotations(req.RuntimeConfig))
+	planned, err := p.gather.Plan(ctx, cfg, call, shim.Annotations(req.RuntimeConfig))
+	var refusal *plan.Refusal
+	if p.cluster != nil && errors.As(err, &refusal) && !refusal.Later {
+		p.cluster.Refused(refusal.Pod, refusal.Error())
+	}
+	return planned, err
 }
 
 // Report is shim.Planner's: it writes the status, for up to five seconds.

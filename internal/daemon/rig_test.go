@@ -1,0 +1,315 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/config"
+	"github.com/multus-thick/multus/internal/gather"
+	"github.com/multus-thick/multus/internal/ledger"
+	"github.com/multus-thick/multus/internal/netspec"
+	"github.com/multus-thick/multus/internal/plan"
+)
+
+// TestMain is also a process of another user than root, for the socket's sake.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("STRANGER_TO"); dir != "" {
+		os.Exit(strangerCalls(dir))
+	}
+	os.Exit(m.Run())
+}
+
+// fakeCluster is a cluster whose pods and networks are as the test says, and which
+// remembers what it is told.
+type fakeCluster struct {
+	mu      sync.Mutex
+	pods    map[string]gather.Pod // by "namespace/name"
+	nads    map[string]string     // configurations
+	problem string
+	patch   func(ctx context.Context) error // nil for success
+	ends    error                           // of Run, at once, where it is not nil
+	told    []string                        // patches and events
+}
+
+var _ Cluster = (*fakeCluster)(nil)
+
+func newCluster() *fakeCluster {
+	return &fakeCluster{pods: map[string]gather.Pod{}, nads: map[string]string{}}
+}
+
+func (c *fakeCluster) Cached(namespace, name string) (gather.Pod, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pod, ok := c.pods[namespace+"/"+name]
+	return pod, ok
+}
+
+func (c *fakeCluster) Live(_ context.Context, namespace, name string) (gather.Pod, error) {
+	if pod, ok := c.Cached(namespace, name); ok {
+		return pod, nil
+	}
+	return gather.Pod{}, gather.ErrNotFound
+}
+
+func (c *fakeCluster) Network(_ context.Context, ref netspec.Ref) (plan.NAD, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conf, ok := c.nads[ref.String()]
+	if !ok {
+		return plan.NAD{}, gather.ErrNotFound
+	}
+	return plan.NAD{Ref: ref, Config: conf}, nil
+}
+
+func (c *fakeCluster) Run(ctx context.Context) error {
+	if c.ends != nil {
+		return c.ends
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (c *fakeCluster) Problem() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.problem
+}
+
+func (c *fakeCluster) PatchStatus(ctx context.Context, pod plan.Pod, text string) error {
+	c.mu.Lock()
+	patch := c.patch
+	c.mu.Unlock()
+	if patch != nil {
+		if err := patch(ctx); err != nil {
+			return err
+		}
+	}
+	c.tell("status of %s %s: %s", pod, pod.UID, text)
+	return nil
+}
+
+func (c *fakeCluster) Added(pod plan.Pod, ifName string, ips []string, network string) {
+	c.tell("event on %s: %s %v from %s", pod, ifName, ips, network)
+}
+
+func (c *fakeCluster) Refused(pod plan.Pod, message string) {
+	c.tell("event on %s: %s", pod, message)
+}
+
+func (c *fakeCluster) tell(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, fmt.Sprintf(format, args...))
+}
+
+// heard is what it was told since the last look.
+func (c *fakeCluster) heard() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	told := c.told
+	c.told = nil
+	return told
+}
+
+func (c *fakeCluster) set(change func(*fakeCluster)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c)
+}
+
+// put puts a pod.
+func (c *fakeCluster) put(name, uid, networks string) {
+	c.set(func(c *fakeCluster) {
+		pod := plan.Pod{Namespace: "app", Name: name, UID: uid}
+		c.pods[pod.String()] = gather.Pod{Subject: plan.Subject{Pod: pod, Annotations: map[string]string{netspec.AnnotationNetworks: networks}}}
+	})
+}
+
+// running is a daemon that runs, with the socket in dir.
+type running struct {
+	*testing.T
+	*fakeCluster
+	d     *Daemon
+	dir   string
+	stop  context.CancelFunc
+	ended chan error // gets what Run returned
+}
+
+// prepare makes a daemon with keys in its file, and does not run it.
+func prepare(t *testing.T, keys map[string]any) *running {
+	t.Helper()
+	none := goleak.IgnoreCurrent()
+	dir, err := os.MkdirTemp("", "daemon") // t.TempDir's is too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		os.RemoveAll(dir)
+		goleak.VerifyNone(t, none)
+	})
+	r := &running{T: t, fakeCluster: newCluster(), dir: dir, ended: make(chan error, 1)}
+	r.write("10-primary.conf", `{"cniVersion":"1.0.0","name":"primary","type":"bridge"}`)
+	file := map[string]any{"cniDir": r.path("state"), "socketDir": dir, "clusterNetwork": r.path("10-primary.conf"), "drainTimeout": "10s"}
+	for key, value := range keys {
+		file[key] = value
+	}
+	text, err := json.Marshal(file)
+	r.must(err)
+	cfg, _, err := config.Parse(text)
+	r.must(err)
+	r.d, err = New(Options{
+		Config: cfg, ConfigFile: text, Cluster: r.fakeCluster, Log: slog.New(slog.DiscardHandler), BootID: "boot",
+		Environ: []string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "GODEBUG=x=y", "SECRET=s"},
+	})
+	r.must(err)
+	return r
+}
+
+// run makes a daemon, runs it, and stops it at the end of the test.
+func run(t *testing.T, keys map[string]any) *running {
+	t.Helper()
+	r := prepare(t, keys)
+	r.start()
+	return r
+}
+
+func (r *running) start() {
+	r.Helper()
+	ctx, stop := context.WithCancel(r.Context())
+	r.stop = stop
+	go func() { r.ended <- r.d.Run(ctx) }()
+	r.Cleanup(func() {
+		stop()
+		r.end()
+	})
+	r.eventually("it serves", func() bool { return r.status(http.MethodGet, api.PathHealthz, "") == http.StatusOK })
+}
+
+// end waits for the daemon's end, once.
+func (r *running) end() {
+	r.Helper()
+	select {
+	case err, open := <-r.ended:
+		if open {
+			close(r.ended)
+		}
+		if err != nil {
+			r.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		r.Fatal("the daemon did not end")
+	}
+}
+
+// http asks over the socket, on a connection of its own.
+func (r *running) http(method, path, body string) (status int, answer string) {
+	r.Helper()
+	return r.ask("unix", filepath.Join(r.dir, api.SocketName), method, path, body)
+}
+
+func (r *running) ask(network, address, method, path, body string) (status int, answer string) {
+	r.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), method, "http://dummy"+path, strings.NewReader(body))
+	r.must(err)
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	r.must(err)
+	return resp.StatusCode, string(bytes.TrimSpace(got))
+}
+
+func (r *running) status(method, path, body string) int {
+	status, _ := r.http(method, path, body)
+	return status
+}
+
+// client is a plugin's.
+func (r *running) client() *api.Client {
+	c := api.NewClient(r.dir)
+	r.Cleanup(c.Close)
+	return c
+}
+
+// request asks for the plan of a pod.
+func (r *running) request(pod string) api.PlanRequest {
+	r.Helper()
+	place, err := ledger.New(r.path("state"), "boot").Place()
+	r.must(err)
+	return api.PlanRequest{
+		Protocol: api.Protocol, ContainerID: "c1", NetNS: "/ns", Interface: "eth0", Args: "K8S_POD_NAMESPACE=app;K8S_POD_NAME=" + pod,
+		Config: json.RawMessage(`{"cniVersion":"1.0.0","name":"m","type":"multus-shim"}`), Ledger: place,
+	}
+}
+
+func (r *running) plan(c *api.Client, req api.PlanRequest) (*plan.Plan, error) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second) // it may queue, but not for ever
+	defer cancel()
+	answer, err := c.Plan(ctx, time.Second, req)
+	if err != nil {
+		return nil, err
+	}
+	var p plan.Plan
+	r.must(json.Unmarshal(answer.Plan, &p))
+	return &p, nil
+}
+
+func (r *running) eventually(what string, ok func() bool) {
+	r.Helper()
+	(&served{T: r.T}).eventually(what, ok)
+}
+
+func (r *running) path(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *running) write(name, content string) {
+	r.Helper()
+	r.must(os.WriteFile(r.path(name), []byte(content), 0o600))
+}
+
+func (r *running) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *running) same(what string, want, got any) {
+	r.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// fails demands an error with a code whose text holds some words.
+func (r *running) fails(err error, code uint, words string) {
+	r.Helper()
+	if cni := api.CNIError(err); cni == nil || cni.Code != code || !strings.Contains(cni.Msg, words) {
+		r.Errorf("got %v, want code %d and %q", err, code, words)
+	}
+}
+
+var errAway = errors.New("the API is away")

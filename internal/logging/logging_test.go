@@ -1,0 +1,120 @@
+package logging
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/multus-thick/multus/internal/config"
+)
+
+// parse is a configuration with these keys.
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	cfg, _, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// withoutTime takes the time off each line.
+func withoutTime(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		_, rest, _ := strings.Cut(line, " ")
+		lines = append(lines, rest)
+	}
+	return lines
+}
+
+// TestC1_11Levels by v4's names: what passes, and under which name. Warnings pass where
+// errors do.
+func TestC1_11Levels(t *testing.T) {
+	said := []string{"level=panic msg=x\n", "level=error msg=x\n", "level=warning msg=x\n", "level=verbose msg=x\n", "level=debug msg=x\n"}
+	for level, passes := range map[string]int{"panic": 1, "error": 3, "verbose": 4, "debug": 5, "": 3} {
+		var stderr bytes.Buffer
+		log, _ := New(parse(t, fmt.Sprintf(`{"logLevel":%q}`, level)), &stderr, true)
+		for _, l := range []slog.Level{LevelPanic, slog.LevelError, slog.LevelWarn, slog.LevelInfo, slog.LevelDebug} {
+			log.Log(t.Context(), l, "x")
+		}
+		if diff := cmp.Diff(said[:passes], withoutTime(stderr.String())); diff != "" {
+			t.Errorf("level %q (-want +got):\n%s", level, diff)
+		}
+	}
+}
+
+// TestC1_3WhereLogsGo: the program says where there is no key, and the key where there is.
+func TestC1_3WhereLogsGo(t *testing.T) {
+	for _, c := range []struct {
+		keys      string
+		byDefault bool
+		stderr    bool
+		file      bool
+	}{
+		{`{}`, true, true, false},
+		{`{}`, false, false, false},
+		{`{"logToStderr":true}`, false, true, false},
+		{`{"logToStderr":false}`, true, false, false},
+		{`{"logFile":"FILE"}`, true, true, true},
+		{`{"logFile":"FILE"}`, false, false, true},
+		{`{"logFile":"FILE","logToStderr":false}`, true, false, true},
+	} {
+		file := filepath.Join(t.TempDir(), "folder", "log")
+		var stderr bytes.Buffer
+		log, closer := New(parse(t, strings.ReplaceAll(c.keys, "FILE", file)), &stderr, c.byDefault)
+		log.Error("x")
+		if err := closer.Close(); err != nil {
+			t.Error(err)
+		}
+		inFile, _ := os.ReadFile(file)
+		const line = "level=error msg=x\n"
+		if got := strings.HasSuffix(stderr.String(), line); got != c.stderr || !got && stderr.Len() > 0 {
+			t.Errorf("%s, by default %v: stderr has %q", c.keys, c.byDefault, stderr.String())
+		}
+		if got := strings.HasSuffix(string(inFile), line); got != c.file || !got && len(inFile) > 0 {
+			t.Errorf("%s, by default %v: the file has %q", c.keys, c.byDefault, inFile)
+		}
+	}
+}
+
+// TestC1_3Rotation: the keys, and v4's defaults.
+func TestC1_3Rotation(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	for keys, want := range map[string][]any{
+		`{}`: {5, 100, 5, true},
+		`{"maxAge":1,"maxSize":2,"maxBackups":3,"compress":false}`: {1, 2, 3, false},
+	} {
+		_, closer := New(parse(t, fmt.Sprintf(`{"logFile":%q,"logOptions":%s}`, file, keys)), nil, false)
+		l, ok := closer.(*lumberjack.Logger)
+		if !ok {
+			t.Fatalf("%s: the closer is a %T", keys, closer)
+		}
+		if diff := cmp.Diff(append([]any{file}, want...), []any{l.Filename, l.MaxAge, l.MaxSize, l.MaxBackups, l.Compress}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", keys, diff)
+		}
+	}
+}
+
+// TestI2_OneLineEach, whatever is in it: what pods and plugins say cannot look like a line of ours.
+func TestI2_OneLineEach(t *testing.T) {
+	var stderr bytes.Buffer
+	log, _ := New(parse(t, `{}`), &stderr, true)
+	const forged = "x\nlevel=error msg=forged\r\n\x1b[2J\u2028"
+	log.Error(forged, "pod", forged, forged, "value", "error", fmt.Errorf("%s", forged))
+	log.Error("ends with a newline\n")
+	const quoted = `"x\nlevel=error msg=forged\r\n\x1b[2J\u2028"`
+	want := []string{
+		"level=error msg=" + quoted + " pod=" + quoted + " " + quoted + "=value error=" + quoted + "\n",
+		`level=error msg="ends with a newline\n"` + "\n",
+	}
+	if diff := cmp.Diff(want, withoutTime(stderr.String())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
