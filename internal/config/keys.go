@@ -33,7 +33,7 @@ type Key struct {
 // documentation is made of it. Sources: contract 1.3 and design.md.
 func Keys() []Key {
 	var keys []Key
-	for _, part := range [][]Key{standardKeys(), networkKeys(), loggingKeys(), behaviourKeys(), daemonKeys(), generatorKeys()} {
+	for _, part := range [][]Key{standardKeys(), networkKeys(), policyKeys(), loggingKeys(), behaviourKeys(), daemonKeys(), generatorKeys()} {
 		keys = append(keys, part...)
 	}
 	return keys
@@ -128,6 +128,11 @@ func networkKeys() []Key {
 			Name: "readinessindicatorfile", kind: path(func(c *Config) *string { return &c.ReadinessIndicatorFile }), Readers: by(generator, plugin),
 			Meaning: "file that exists while the primary network is ready",
 		},
+	}
+}
+
+func policyKeys() []Key {
+	return []Key{
 		{
 			Name: "namespaceIsolation", kind: flag(func(c *Config) *bool { return &c.NamespaceIsolation }), Default: "false", Readers: by(generator, plugin),
 			Meaning: "pods select only networks of their own namespace and of globalNamespaces",

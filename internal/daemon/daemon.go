@@ -191,7 +191,7 @@ func (d *Daemon) serveMetrics(group *errgroup.Group) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key \"metricsPort\": %w", err)
 	}
-	server := &http.Server{Handler: d.metricsHandler(), ReadHeaderTimeout: readHeaderTimeout, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn)}
+	server := d.httpServer(d.metricsHandler())
 	group.Go(func() error { return serve(server, l) })
 	return server, nil
 }

@@ -35,19 +35,19 @@ func lineLog(w io.Writer) *slog.Logger {
 func TestC1_8Socket(t *testing.T) {
 	r := prepare(t, nil)
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path(api.SocketName)})
-	r.must(err)
+	r.Must(err)
 	stale.SetUnlinkOnClose(false)
-	r.must(stale.Close())
+	r.Must(stale.Close())
 	r.write(fmt.Sprintf("%s.%d", api.SocketName, os.Getpid()), "of a daemon that had this process id")
 	r.start()
 	info, err := os.Lstat(r.path(api.SocketName))
-	r.must(err)
-	r.same("the socket's mode", os.ModeSocket|0o600, info.Mode())
+	r.Must(err)
+	r.Same("the socket's mode", os.ModeSocket|0o600, info.Mode())
 	r.stop()
 	r.end()
 	left, err := filepath.Glob(r.path(api.SocketName) + "*")
-	r.must(err)
-	r.same("left behind", []string(nil), left)
+	r.Must(err)
+	r.Same("left behind", []string(nil), left)
 }
 
 // TestR9SecondDaemon: one comes before the other goes, which leaves the socket to it.
@@ -59,16 +59,16 @@ func TestR9SecondDaemon(t *testing.T) {
 	ctx := t.Context()
 	ended := make(chan error, 1)
 	before, err := os.Lstat(old.path(api.SocketName))
-	old.must(err)
+	old.Must(err)
 	go func() { ended <- young.d.Run(ctx) }()
-	old.eventually("the young one has the socket", func() bool {
+	old.Eventually("the young one has the socket", func() bool {
 		now, err := os.Lstat(old.path(api.SocketName))
 		return err == nil && !os.SameFile(before, now)
 	})
 	old.stop()
 	old.end()
 	status, why := young.http(http.MethodGet, api.PathReadyz, "")
-	young.same("who answers", []any{500, "young"}, []any{status, why})
+	young.Same("who answers", []any{500, "young"}, []any{status, why})
 }
 
 // TestR9SocketIsClosedOnce: the server closes it, and the daemon does; a socket that was
@@ -101,17 +101,17 @@ func TestR9SocketIsClosedOnce(t *testing.T) {
 // where the file's mode lets it in.
 func TestR8StrangerIsNotHeard(t *testing.T) {
 	r := run(t, nil)
-	r.must(os.Chmod(r.dir, 0o755))
-	r.must(os.Chmod(r.path(api.SocketName), 0o666))
+	r.Must(os.Chmod(r.dir, 0o755))
+	r.Must(os.Chmod(r.path(api.SocketName), 0o666))
 	for uid, want := range map[uint32]string{0: "HTTP/1.1 200 OK", 65534: "closed"} {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = []string{"STRANGER_TO=" + r.dir}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		out, err := cmd.CombinedOutput()
-		r.must(err)
-		r.same(fmt.Sprintf("what user %d gets", uid), want, strings.TrimSpace(string(out)))
+		r.Must(err)
+		r.Same(fmt.Sprintf("what user %d gets", uid), want, strings.TrimSpace(string(out)))
 	}
-	r.same("a request was counted", 200, r.status(http.MethodGet, api.PathHealthz, ""))
+	r.Same("a request was counted", 200, r.status(http.MethodGet, api.PathHealthz, ""))
 }
 
 // strangerCalls prints what the daemon answers to this process.
@@ -190,23 +190,23 @@ func TestT10WrongConfiguration(t *testing.T) {
 // without, and plans with what it chose.
 func TestR7PlansWaitForThePrimaryNetwork(t *testing.T) {
 	r := prepare(t, nil)
-	r.must(os.Mkdir(r.path("net.d"), 0o755))
+	r.Must(os.Mkdir(r.path("net.d"), 0o755))
 	text := fmt.Sprintf(`{"cniDir":%q,"socketDir":%q,"cniConfigDir":%q,"multusAutoconfigDir":%q,"multusConfigFile":"auto","cniVersion":"1.0.0"}`,
 		r.path("state"), r.dir, r.path("net.d"), r.path("net.d"))
 	cfg, _, err := config.Parse([]byte(text))
-	r.must(err)
+	r.Must(err)
 	r.d, err = New(Options{Config: cfg, ConfigFile: []byte(text), Cluster: r.fakeCluster, Log: slog.New(slog.DiscardHandler), BootID: "boot", Generate: true})
-	r.must(err)
+	r.Must(err)
 	r.start()
 	r.put("web", "u", "")
 	_, err = r.plan(r.client(), r.request("web"))
-	r.fails(err, types.ErrTryAgainLater, "")
-	r.same("readiness", 500, r.status(http.MethodGet, api.PathReadyz, ""))
-	r.must(os.Rename(r.path("10-primary.conf"), r.path("net.d/10-primary.conf")))
-	r.eventually("it is ready", func() bool { return r.status(http.MethodGet, api.PathReadyz, "") == 200 })
+	r.Fails(err, types.ErrTryAgainLater, "")
+	r.Same("readiness", 500, r.status(http.MethodGet, api.PathReadyz, ""))
+	r.Must(os.Rename(r.path("10-primary.conf"), r.path("net.d/10-primary.conf")))
+	r.Eventually("it is ready", func() bool { return r.status(http.MethodGet, api.PathReadyz, "") == 200 })
 	got, err := r.plan(r.client(), r.request("web"))
-	r.must(err)
-	r.same("the primary network", "primary", got.Attachments[0].Network)
+	r.Must(err)
+	r.Same("the primary network", "primary", got.Attachments[0].Network)
 	if _, text := r.http(http.MethodGet, api.PathMetrics, ""); !strings.Contains(text, "\nmultus_config_changes_total{by=\"multus\"} 1\n") {
 		t.Error("the change of the generated configuration is not counted")
 	}

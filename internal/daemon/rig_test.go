@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/multus-thick/multus/api"
@@ -26,6 +25,7 @@ import (
 	"github.com/multus-thick/multus/internal/ledger"
 	"github.com/multus-thick/multus/internal/netspec"
 	"github.com/multus-thick/multus/internal/plan"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 // TestMain is also a process of another user than root, for the socket's sake.
@@ -144,7 +144,7 @@ func (c *fakeCluster) put(name, uid, networks string) {
 
 // running is a daemon that runs, with the socket in dir.
 type running struct {
-	*testing.T
+	check.T
 	*fakeCluster
 	d     *Daemon
 	dir   string
@@ -164,21 +164,21 @@ func prepare(t *testing.T, keys map[string]any) *running {
 		os.RemoveAll(dir)
 		goleak.VerifyNone(t, none)
 	})
-	r := &running{T: t, fakeCluster: newCluster(), dir: dir, ended: make(chan error, 1)}
+	r := &running{T: check.T{T: t}, fakeCluster: newCluster(), dir: dir, ended: make(chan error, 1)}
 	r.write("10-primary.conf", `{"cniVersion":"1.0.0","name":"primary","type":"bridge"}`)
 	file := map[string]any{"cniDir": r.path("state"), "socketDir": dir, "clusterNetwork": r.path("10-primary.conf"), "drainTimeout": "10s"}
 	for key, value := range keys {
 		file[key] = value
 	}
 	text, err := json.Marshal(file)
-	r.must(err)
+	r.Must(err)
 	cfg, _, err := config.Parse(text)
-	r.must(err)
+	r.Must(err)
 	r.d, err = New(Options{
 		Config: cfg, ConfigFile: text, Cluster: r.fakeCluster, Log: slog.New(slog.DiscardHandler), BootID: "boot",
 		Environ: []string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "GODEBUG=x=y", "SECRET=s"},
 	})
-	r.must(err)
+	r.Must(err)
 	return r
 }
 
@@ -199,7 +199,7 @@ func (r *running) start() {
 		stop()
 		r.end()
 	})
-	r.eventually("it serves", func() bool { return r.status(http.MethodGet, api.PathHealthz, "") == http.StatusOK })
+	r.Eventually("it serves", func() bool { return r.status(http.MethodGet, api.PathHealthz, "") == http.StatusOK })
 }
 
 // end waits for the daemon's end, once.
@@ -231,14 +231,14 @@ func (r *running) ask(network, address, method, path, body string) (status int, 
 	}}
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), method, "http://dummy"+path, strings.NewReader(body))
-	r.must(err)
+	r.Must(err)
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
-	r.must(err)
+	r.Must(err)
 	return resp.StatusCode, string(bytes.TrimSpace(got))
 }
 
@@ -258,7 +258,7 @@ func (r *running) client() *api.Client {
 func (r *running) request(pod string) api.PlanRequest {
 	r.Helper()
 	place, err := ledger.New(r.path("state"), "boot").Place()
-	r.must(err)
+	r.Must(err)
 	return api.PlanRequest{
 		Protocol: api.Protocol, ContainerID: "c1", NetNS: "/ns", Interface: "eth0", Args: "K8S_POD_NAMESPACE=app;K8S_POD_NAME=" + pod,
 		Config: json.RawMessage(`{"cniVersion":"1.0.0","name":"m","type":"multus-shim"}`), Ledger: place,
@@ -274,42 +274,15 @@ func (r *running) plan(c *api.Client, req api.PlanRequest) (*plan.Plan, error) {
 		return nil, err
 	}
 	var p plan.Plan
-	r.must(json.Unmarshal(answer.Plan, &p))
+	r.Must(json.Unmarshal(answer.Plan, &p))
 	return &p, nil
-}
-
-func (r *running) eventually(what string, ok func() bool) {
-	r.Helper()
-	(&served{T: r.T}).eventually(what, ok)
 }
 
 func (r *running) path(name string) string { return filepath.Join(r.dir, name) }
 
 func (r *running) write(name, content string) {
 	r.Helper()
-	r.must(os.WriteFile(r.path(name), []byte(content), 0o600))
-}
-
-func (r *running) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
-func (r *running) same(what string, want, got any) {
-	r.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		r.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
-// fails demands an error with a code whose text holds some words.
-func (r *running) fails(err error, code uint, words string) {
-	r.Helper()
-	if cni := api.CNIError(err); cni == nil || cni.Code != code || !strings.Contains(cni.Msg, words) {
-		r.Errorf("got %v, want code %d and %q", err, code, words)
-	}
+	r.Must(os.WriteFile(r.path(name), []byte(content), 0o600))
 }
 
 var errAway = errors.New("the API is away")

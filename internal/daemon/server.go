@@ -40,10 +40,14 @@ func (d *Daemon) socketServer() *http.Server {
 	mux.Handle(api.PathMetrics, d.metrics.handler())
 	mux.Handle("/", d.counted("NotFound", func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }))
 	places := connPlaces{admission: d.admission, byConn: map[net.Conn]*place{}}
-	return &http.Server{
-		Handler: mux, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
-		ConnContext: places.context, ConnState: places.state,
-	}
+	server := d.httpServer(mux)
+	server.ConnContext, server.ConnState = places.context, places.state
+	return server
+}
+
+// httpServer is a server whose own troubles go to the daemon's log.
+func (d *Daemon) httpServer(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn)}
 }
 
 // addHealth adds the health endpoints, for GET and POST alike (contract 1.8).
@@ -180,8 +184,7 @@ func (d *Daemon) selects(cfg *config.Config, call plan.Call) bool {
 
 // refused tells the pod's owner what is wrong with its request.
 func (d *Daemon) refused(err error) {
-	var refusal *plan.Refusal
-	if errors.As(err, &refusal) && !refusal.Later {
+	if refusal := plan.Refused(err); refusal != nil {
 		d.Cluster.Refused(refusal.Pod, refusal.Error())
 	}
 }

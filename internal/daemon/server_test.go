@@ -58,7 +58,7 @@ func TestC1_4PlanAndReport(t *testing.T) {
 	r.nads["app/lan"] = `{"cniVersion":"1.0.0","name":"lan","plugins":[{"type":"macvlan"},{"type":"tuning"}]}`
 	c := r.client()
 	got, err := r.plan(c, r.request("web"))
-	r.must(err)
+	r.Must(err)
 	var attachments []string
 	for _, a := range got.Attachments {
 		attachments = append(attachments, fmt.Sprintf("%s %s %s %v", a.Role, a.Network, a.Interface, cniconf.Quote(a.Config)))
@@ -66,24 +66,24 @@ func TestC1_4PlanAndReport(t *testing.T) {
 			t.Errorf("CNI_ARGS %v", a.Args)
 		}
 	}
-	r.same("the pod", plan.Pod{Namespace: "app", Name: "web", UID: "u"}, got.Pod)
-	r.same("environment", []string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "GODEBUG=x=y"}, got.Env)
-	r.same("networks", []string{
+	r.Same("the pod", plan.Pod{Namespace: "app", Name: "web", UID: "u"}, got.Pod)
+	r.Same("environment", []string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "GODEBUG=x=y"}, got.Env)
+	r.Same("networks", []string{
 		fmt.Sprintf("primary primary eth0 %v", []byte(`{"cniVersion":"1.0.0","name":"primary","type":"bridge"}`)),
 		fmt.Sprintf("secondary app/lan net1 %v", []byte(r.nads["app/lan"])),
 	}, attachments)
-	r.same("in flight", int64(1), r.d.admission.inFlight())
+	r.Same("in flight", int64(1), r.d.admission.inFlight())
 
 	answer, err := c.Report(t.Context(), attached("web"))
-	r.must(err)
-	r.same("published", true, answer.Published)
-	r.same("in flight", int64(0), r.d.admission.inFlight())
-	r.eventually("events come beside the status", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.told) == 3 })
+	r.Must(err)
+	r.Same("published", true, answer.Published)
+	r.Same("in flight", int64(0), r.d.admission.inFlight())
+	r.Eventually("events come beside the status", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.told) == 3 })
 	told := map[string]int{}
 	for _, line := range r.heard() {
 		told[line]++
 	}
-	r.same("told", map[string]int{
+	r.Same("told", map[string]int{
 		statusOfWeb: 1,
 		"event on app/web: eth0 [10.1.0.2] from primary":         1,
 		"event on app/web: net1 [10.2.0.2 fd00::2] from app/lan": 1,
@@ -107,21 +107,21 @@ func TestC1_4OtherReports(t *testing.T) {
 		report := attached("web")
 		c.change(&report)
 		answer, err := r.client().Report(t.Context(), report)
-		r.must(err)
-		r.same(name, c.published, answer.Published)
-		r.same(name, c.heard, len(r.heard()))
+		r.Must(err)
+		r.Same(name, c.published, answer.Published)
+		r.Same(name, c.heard, len(r.heard()))
 	}
 	report := attached("web")
 	report.NoWait, report.Plain = true, true
 	answer, err := r.client().Report(t.Context(), report)
-	r.must(err)
-	r.same("an answer at once", false, answer.Published)
-	r.eventually("the status comes later", func() bool { return len(r.heard()) == 1 })
+	r.Must(err)
+	r.Same("an answer at once", false, answer.Published)
+	r.Eventually("the status comes later", func() bool { return len(r.heard()) == 1 })
 	// What cannot be written is told to who waits.
 	r.set(func(c *fakeCluster) { c.patch = func(context.Context) error { return errAway } })
 	answer, err = r.client().Report(t.Context(), attached("web"))
-	r.must(err)
-	r.same("published", false, answer.Published)
+	r.Must(err)
+	r.Same("published", false, answer.Published)
 }
 
 // TestC1_8Requests: requests that are wrong, and what is said of them.
@@ -174,7 +174,7 @@ func TestC1_8Requests(t *testing.T) {
 			}
 		})
 	}
-	r.eventually("no place is held by callers that have gone", func() bool { return r.d.admission.inFlight() == 0 })
+	r.Eventually("no place is held by callers that have gone", func() bool { return r.d.admission.inFlight() == 0 })
 }
 
 // TestR3PlainThatSelects: a plain pod's caller must not go on alone where the pod has
@@ -197,7 +197,7 @@ func TestR3PlainThatSelects(t *testing.T) {
 	if told := r.heard(); len(told) != 1 || !strings.HasPrefix(told[0], "event on app/web: pod app/web: ") || !strings.Contains(told[0], "app/absent") {
 		t.Errorf("events on a pod whose networks are wrong, once: %q", told)
 	}
-	r.same("in flight", int64(0), r.d.admission.inFlight())
+	r.Same("in flight", int64(0), r.d.admission.inFlight())
 }
 
 // TestR13LedgerElsewhere: a plugin that keeps its records in another folder makes the
@@ -206,14 +206,14 @@ func TestR13LedgerElsewhere(t *testing.T) {
 	r := run(t, nil)
 	r.put("web", "u", "")
 	other, err := ledger.New(r.path("other"), "boot").Place()
-	r.must(err)
+	r.Must(err)
 	ask := func(change func(*api.PlanRequest)) (int, string) {
 		req := r.request("web")
 		change(&req)
 		c := r.client()
 		defer c.Close() // gives its place back
 		_, err := r.plan(c, req)
-		r.must(err) // its pod is attached all the same
+		r.Must(err) // its pod is attached all the same
 		return r.http(http.MethodGet, api.PathReadyz, "")
 	}
 	for name, c := range map[string]struct {
@@ -227,12 +227,12 @@ func TestR13LedgerElsewhere(t *testing.T) {
 		"does not tell": {func(r *api.PlanRequest) { r.Ledger = api.Place{} }, 200},
 	} {
 		status, why := ask(c.change)
-		r.same(name, c.status, status)
+		r.Same(name, c.status, status)
 		if c.status != 200 && !strings.Contains(why, "mount the host's folder there") {
 			t.Errorf("%s: %q", name, why)
 		}
 		status, _ = ask(func(*api.PlanRequest) {})
-		r.same("after "+name, 200, status)
+		r.Same("after "+name, 200, status)
 	}
 }
 
@@ -241,10 +241,10 @@ func TestT23NotReadyWhileTheCachesAreNot(t *testing.T) {
 	r := run(t, nil)
 	r.set(func(c *fakeCluster) { c.problem = "the pods have not been listed yet" })
 	status, why := r.http(http.MethodGet, api.PathReadyz, "")
-	r.same("readiness", []any{500, "the pods have not been listed yet"}, []any{status, why})
-	r.same("health", 200, r.status(http.MethodGet, api.PathHealthz, ""))
+	r.Same("readiness", []any{500, "the pods have not been listed yet"}, []any{status, why})
+	r.Same("health", 200, r.status(http.MethodGet, api.PathHealthz, ""))
 	r.set(func(c *fakeCluster) { c.problem = "" })
-	r.same("readiness", 200, r.status(http.MethodGet, api.PathReadyz, ""))
+	r.Same("readiness", 200, r.status(http.MethodGet, api.PathReadyz, ""))
 }
 
 // TestC1_11Metrics: names, and the labels of those that v4 has.
@@ -253,15 +253,15 @@ func TestC1_11Metrics(t *testing.T) {
 	r.put("web", "u", "")
 	c := r.client()
 	_, err := r.plan(c, r.request("web"))
-	r.must(err)
+	r.Must(err)
 	report := attached("web")
 	report.Attachments[1].Failed = true
 	_, err = c.Report(t.Context(), report)
-	r.must(err)
+	r.Must(err)
 	failure := attached("web")
 	failure.Verb, failure.Error = "DEL", types.NewError(11, "x", "")
 	_, err = c.Report(t.Context(), failure)
-	r.must(err)
+	r.Must(err)
 	for path, method := range map[string]string{"/nothing": "PUT", api.PathHealthz: "POST", api.PathReadyz: "GET", api.PathCNI: "POST", api.PathDelegate: "POST"} {
 		r.http(method, path, "{}")
 	}
@@ -279,12 +279,12 @@ func TestC1_11Metrics(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (multus_.*)$`).FindAllStringSubmatch(text, -1) {
 		families = append(families, m[1])
 	}
-	r.same("families", []string{
+	r.Same("families", []string{
 		"multus_adds_in_flight gauge", "multus_adds_waiting gauge", "multus_delegate_duration_seconds histogram",
 		"multus_operation_duration_seconds histogram", "multus_ready gauge", "multus_server_request_total counter",
 		"multus_status_patches_total counter", "multus_status_pending gauge",
 	}, families)
-	r.same("values", []string{
+	r.Same("values", []string{
 		`multus_adds_in_flight 0`,
 		`multus_adds_waiting 0`,
 		`multus_delegate_duration_seconds_count{outcome="failed",plugin="macvlan"} 1`,
@@ -326,7 +326,7 @@ func TestC1_3MetricsPort(t *testing.T) {
 	for _, pprof := range []bool{false, true} {
 		port, address := freePort(t)
 		r := run(t, map[string]any{"metricsPort": port, "metricsAddress": "127.0.0.1", "enablePprof": pprof})
-		r.eventually("the port is open", func() bool {
+		r.Eventually("the port is open", func() bool {
 			status, _ := r.ask("tcp", address, http.MethodGet, api.PathHealthz, "")
 			return status != 0
 		})
@@ -338,8 +338,8 @@ func TestC1_3MetricsPort(t *testing.T) {
 		if pprof {
 			want["/debug/pprof/"], want["/debug/pprof/cmdline"] = 200, 200
 		}
-		r.same("answers", want, got)
-		r.same("pprof on the socket", 404, r.status(http.MethodGet, "/debug/pprof/", ""))
+		r.Same("answers", want, got)
+		r.Same("pprof on the socket", 404, r.status(http.MethodGet, "/debug/pprof/", ""))
 	}
 }
 
@@ -367,28 +367,28 @@ func TestT9Drain(t *testing.T) {
 	r.put("web", "u", "")
 	first := r.client()
 	_, err := r.plan(first, r.request("web"))
-	r.must(err)
+	r.Must(err)
 	queued, req := make(chan error, 1), r.request("web")
 	go func() {
 		_, err := r.plan(r.client(), req)
 		queued <- err
 	}()
-	r.eventually("the second waits", func() bool { return r.d.admission.waiting.Load() == 1 })
+	r.Eventually("the second waits", func() bool { return r.d.admission.waiting.Load() == 1 })
 	r.stop()
-	r.eventually("readiness goes first", func() bool {
+	r.Eventually("readiness goes first", func() bool {
 		status, why := r.http(http.MethodGet, api.PathReadyz, "")
 		return status == 500 && why == "shutting down"
 	})
 	_, err = r.plan(r.client(), r.request("web"))
-	r.fails(err, types.ErrTryAgainLater, "shutting down")
+	r.Fails(err, types.ErrTryAgainLater, "shutting down")
 	req.Plain = true
 	_, err = r.plan(r.client(), req)
-	r.fails(err, types.ErrTryAgainLater, "shutting down")
-	r.same("a request of v4's", 400, r.status("POST", api.PathCNI, `{}`))
+	r.Fails(err, types.ErrTryAgainLater, "shutting down")
+	r.Same("a request of v4's", 400, r.status("POST", api.PathCNI, `{}`))
 	answer, err := first.Report(t.Context(), attached("web"))
-	r.must(err)
-	r.same("published", true, answer.Published)
-	r.fails(<-queued, types.ErrTryAgainLater, "shutting down")
+	r.Must(err)
+	r.Same("published", true, answer.Published)
+	r.Fails(<-queued, types.ErrTryAgainLater, "shutting down")
 	r.end()
 	if _, err := first.Get(t.Context(), api.PathHealthz); err == nil {
 		t.Error("it serves when it has ended")
@@ -400,7 +400,7 @@ func TestT9DrainIsBounded(t *testing.T) {
 	r := run(t, map[string]any{"drainTimeout": "200ms"})
 	r.put("web", "u", "")
 	_, err := r.plan(r.client(), r.request("web"))
-	r.must(err)
+	r.Must(err)
 	began := time.Now()
 	r.stop()
 	r.end()

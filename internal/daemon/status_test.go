@@ -15,8 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/multus-thick/multus/api"
 	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/cniconf"
@@ -25,12 +23,13 @@ import (
 	"github.com/multus-thick/multus/internal/ledger"
 	"github.com/multus-thick/multus/internal/netspec"
 	"github.com/multus-thick/multus/internal/plan"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 // publishing is a daemon in a bubble of its own time, without a socket, whose
 // publisher runs on a ledger.
 type publishing struct {
-	*testing.T
+	check.T
 	*fakeCluster
 	d     *Daemon
 	stop  context.CancelFunc
@@ -39,7 +38,7 @@ type publishing struct {
 
 func publish(t *testing.T) *publishing {
 	t.Helper()
-	p := &publishing{T: t, fakeCluster: newCluster(), ended: make(chan struct{})}
+	p := &publishing{T: check.T{T: t}, fakeCluster: newCluster(), ended: make(chan struct{})}
 	var err error
 	p.d, err = New(Options{Config: &config.Config{CNIDir: filepath.Join(t.TempDir(), "state")}, Cluster: p.fakeCluster, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -117,13 +116,6 @@ func (p *publishing) patched() (pods []string) {
 	return pods
 }
 
-func (p *publishing) same(what string, want, got any) {
-	p.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		p.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
 // slow makes a patch take so long.
 func (p *publishing) slow(takes time.Duration) {
 	p.set(func(c *fakeCluster) {
@@ -152,11 +144,11 @@ func TestT19StatusThatTakesLong(t *testing.T) {
 			p.slow(takes)
 			began := time.Now()
 			answer := <-p.report(t.Context(), attached("web"))
-			p.same(fmt.Sprintf("published, after %v", takes), want.published, answer.Published)
-			p.same("answered after", want.after, time.Since(began))
+			p.Same(fmt.Sprintf("published, after %v", takes), want.published, answer.Published)
+			p.Same("answered after", want.after, time.Since(began))
 			time.Sleep(takes)
 			synctest.Wait()
-			p.same("written", []string{"app/web u"}, p.patched())
+			p.Same("written", []string{"app/web u"}, p.patched())
 		})
 	}
 }
@@ -172,7 +164,7 @@ func TestT19CallerLeaves(t *testing.T) {
 		<-done // whatever it holds, nobody reads it
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		p.same("written", []string{"app/web u"}, p.patched())
+		p.Same("written", []string{"app/web u"}, p.patched())
 	})
 }
 
@@ -183,14 +175,14 @@ func TestT19NewerStatus(t *testing.T) {
 		p.slow(2 * time.Second)
 		older := p.report(t.Context(), attached("web"))
 		other := p.report(t.Context(), attached("other"))
-		p.same("pending", 2, p.d.publisher.waiting())
+		p.Same("pending", 2, p.d.publisher.waiting())
 		time.Sleep(time.Second)
 		next := attached("web")
 		next.Pod.UID = "u2"
 		newer := p.report(t.Context(), next)
-		p.same("published", []bool{false, true, true}, []bool{(<-older).Published, (<-other).Published, (<-newer).Published})
-		p.same("written", []string{"app/other u", "app/web u2"}, p.patched())
-		p.same("pending", 0, p.d.publisher.waiting())
+		p.Same("published", []bool{false, true, true}, []bool{(<-older).Published, (<-other).Published, (<-newer).Published})
+		p.Same("written", []string{"app/other u", "app/web u2"}, p.patched())
+		p.Same("pending", 0, p.d.publisher.waiting())
 	})
 }
 
@@ -201,13 +193,13 @@ func TestT9PublisherStops(t *testing.T) {
 		p.slow(time.Hour)
 		done := p.report(t.Context(), attached("web"))
 		p.stop()
-		p.same("published", false, (<-done).Published)
+		p.Same("published", false, (<-done).Published)
 		<-p.ended
-		p.same("published, after the end", false, (<-p.report(t.Context(), attached("web"))).Published)
+		p.Same("published, after the end", false, (<-p.report(t.Context(), attached("web"))).Published)
 		if err := <-p.d.publisher.publish(plan.Pod{Namespace: "app", Name: "web"}, "[]"); !errors.Is(err, errNotRunning) {
 			t.Errorf("got %v", err)
 		}
-		p.same("written", []string(nil), p.patched())
+		p.Same("written", []string(nil), p.patched())
 	})
 }
 
@@ -253,7 +245,7 @@ func TestT19CatchUp(t *testing.T) {
 				p.record("c1", "web", "u", age, c.record)
 				time.Sleep(time.Second)
 				synctest.Wait()
-				p.same("written", c.want, p.patched())
+				p.Same("written", c.want, p.patched())
 			})
 		})
 	}
@@ -268,14 +260,14 @@ func TestT19CatchUpGoesOn(t *testing.T) {
 		p.record("c1", "web", "u", time.Hour, nil)
 		p.set(func(c *fakeCluster) { c.problem = "the pods have not been listed yet" })
 		time.Sleep(10 * time.Minute)
-		p.same("written, the caches cold", []string(nil), p.patched())
+		p.Same("written, the caches cold", []string(nil), p.patched())
 		p.set(func(c *fakeCluster) { c.problem = "" })
 		time.Sleep(2*time.Second + 2*time.Minute)
 		synctest.Wait()
-		p.same("written", []string{"app/web u", "app/web u", "app/web u"}, p.patched())
+		p.Same("written", []string{"app/web u", "app/web u", "app/web u"}, p.patched())
 		p.set(func(c *fakeCluster) { c.pods["app/web"].Annotations[netspec.AnnotationStatus] = statusOfPrimary + `]` })
 		time.Sleep(10 * time.Minute)
-		p.same("written, once the pod says it", []string(nil), p.patched())
+		p.Same("written, once the pod says it", []string(nil), p.patched())
 	})
 }
 
@@ -287,7 +279,7 @@ func TestT22StaticPod(t *testing.T) {
 		pod := p.pods["app/web"]
 		pod.Static = true
 		p.pods["app/web"] = pod
-		p.same("published", true, (<-p.report(t.Context(), attached("web"))).Published)
-		p.same("written", []string{"app/web mirror"}, p.patched())
+		p.Same("published", true, (<-p.report(t.Context(), attached("web"))).Published)
+		p.Same("written", []string{"app/web mirror"}, p.patched())
 	})
 }

@@ -58,6 +58,11 @@ func (e *Events) Added(pod plan.Pod, ifName string, ips []string, network string
 	e.add(pod, corev1.EventTypeNormal, ReasonAddedInterface, fmt.Sprintf("Add %s %v from %s", ifName, ips, network))
 }
 
+// Refused records that a pod's request for networks is wrong (Warning, NoNetworkFound).
+func (e *Events) Refused(pod plan.Pod, message string) {
+	e.Warn(pod, ReasonNoNetworkFound, message)
+}
+
 // Warn records a failure (Warning) for a reason such as ReasonNoNetworkFound.
 func (e *Events) Warn(pod plan.Pod, reason, message string) {
 	e.add(pod, corev1.EventTypeWarning, reason, message)

@@ -37,5 +37,5 @@ func (n *Node) Added(pod plan.Pod, ifName string, ips []string, network string) 
 
 // Refused records that a pod's request for networks is wrong.
 func (n *Node) Refused(pod plan.Pod, message string) {
-	n.events.Warn(pod, ReasonNoNetworkFound, message)
+	n.events.Refused(pod, message)
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,16 @@ type Refusal struct {
 	// Later says that the request itself is right, and only the node's own networks
 	// are not there: lost, or not there yet.
 	Later bool
+}
+
+// Refused finds in err the refusal of a request that is wrong, which the pod's owner is
+// told; nil for any other trouble, the node's own included.
+func Refused(err error) *Refusal {
+	var refusal *Refusal
+	if errors.As(err, &refusal) && !refusal.Later {
+		return refusal
+	}
+	return nil
 }
 
 // CNICode is CNI's "invalid network configuration", or "try again later" where only

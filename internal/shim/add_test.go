@@ -15,6 +15,7 @@ import (
 	"github.com/multus-thick/multus/api"
 	"github.com/multus-thick/multus/internal/netspec"
 	"github.com/multus-thick/multus/internal/plan"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 // eth0 is the report and the status of the primary network.
@@ -52,15 +53,15 @@ func TestR3PlainPodAlone(t *testing.T) {
 				return answer(ctx, req)
 			}
 			_, err := r.add(nil)
-			r.must(err)
-			r.same("calls", []seen{{
+			r.Must(err)
+			r.Same("calls", []seen{{
 				Verb: "ADD", Network: "primary", IfName: "eth0", Mark: "runtime",
 				Args: "IgnoreUnknown=true;K8S_POD_NAMESPACE=app;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u",
 			}}, r.calls())
 			want := r.report("ADD", eth0("primary"))
 			want.Plain, want.NoWait = true, true
-			r.same("reports", []api.Report{want}, r.planner.told)
-			r.same("recorded", []string{"c1"}, r.recorded())
+			r.Same("reports", []api.Report{want}, r.planner.told)
+			r.Same("recorded", []string{"c1"}, r.recorded())
 		})
 	}
 }
@@ -70,12 +71,12 @@ func TestR3PlainPodByThePlanner(t *testing.T) {
 	r := newRig(t)
 	r.planner.plan = r.with()
 	_, err := r.add(nil)
-	r.must(err)
+	r.Must(err)
 	calls := r.calls()
 	if len(calls) != 1 || calls[0].Mark != "daemon" || calls[0].Args != "K8S_POD_NAME=web" {
 		t.Errorf("got %+v", calls)
 	}
-	r.same("waits for its status", false, !r.planner.told[0].NoWait)
+	r.Same("waits for its status", false, !r.planner.told[0].NoWait)
 }
 
 // TestR1LaterAnnotation: the planner knows of a network that the runtime did not
@@ -84,9 +85,9 @@ func TestR1LaterAnnotation(t *testing.T) {
 	r := newRig(t)
 	r.planner.plan = r.with("lan")
 	_, err := r.add(nil)
-	r.must(err)
-	r.same("calls", []string{"ADD primary", "ADD lan"}, r.ran())
-	r.same("reports", []api.Report{r.report("ADD", eth0("primary"), net1("app/lan"))}, r.planner.told)
+	r.Must(err)
+	r.Same("calls", []string{"ADD primary", "ADD lan"}, r.ran())
+	r.Same("reports", []api.Report{r.report("ADD", eth0("primary"), net1("app/lan"))}, r.planner.told)
 }
 
 func TestR1AnnotatedPod(t *testing.T) {
@@ -98,9 +99,9 @@ func TestR1AnnotatedPod(t *testing.T) {
 		return r.with("lan")(ctx, req)
 	}
 	_, err := r.add(object{"runtimeConfig": selecting("lan")})
-	r.must(err)
-	r.same("calls", []string{"ADD primary", "ADD lan"}, r.ran())
-	r.same("reports", []api.Report{r.report("ADD", eth0("primary"), net1("app/lan"))}, r.planner.told)
+	r.Must(err)
+	r.Same("calls", []string{"ADD primary", "ADD lan"}, r.ran())
+	r.Same("reports", []api.Report{r.report("ADD", eth0("primary"), net1("app/lan"))}, r.planner.told)
 }
 
 // TestR1NoPlanNothingRuns: whatever keeps the pod's networks from being known, the ADD
@@ -127,9 +128,9 @@ func TestR1NoPlanNothingRuns(t *testing.T) {
 			r := newRig(t)
 			r.planner.plan = func(context.Context, api.PlanRequest) (*plan.Plan, error) { return nil, c.err }
 			_, err := r.add(object{"runtimeConfig": c.runtimeConfig})
-			r.fails(err, c.code, c.err.Error())
-			r.same("calls", []string(nil), r.ran())
-			r.same("recorded", []string(nil), r.recorded())
+			r.Fails(err, c.code, c.err.Error())
+			r.Same("calls", []string(nil), r.ran())
+			r.Same("recorded", []string(nil), r.recorded())
 		})
 	}
 }
@@ -141,7 +142,7 @@ func TestR1RuntimeWithoutAnnotations(t *testing.T) {
 			r := newRig(t)
 			r.planner.plan = r.with()
 			_, err := r.add(object{"runtimeConfig": runtimeConfig})
-			r.must(err)
+			r.Must(err)
 			if len(r.planner.asked) != 1 || r.planner.asked[0].Plain || r.planner.told[0].Plain {
 				t.Errorf("asked %+v, told %+v", r.planner.asked, r.planner.told)
 			}
@@ -172,8 +173,8 @@ func TestR3WhoIsPlain(t *testing.T) {
 			r.planner.plan = r.with()
 			r.plugin.AlwaysAsk = name == "the planner is in here"
 			_, err := r.add(c.changes)
-			r.must(err)
-			r.same("plain", c.plain, r.planner.asked[0].Plain)
+			r.Must(err)
+			r.Same("plain", c.plain, r.planner.asked[0].Plain)
 		})
 	}
 }
@@ -187,10 +188,10 @@ func TestC1_20OnlyWhatIsNeededLeavesThePlugin(t *testing.T) {
 	inv.Stdin = []byte(`{"cniVersion":"1.0.0","name":"m","type":"multus-shim","cniDir":"` + r.path("state") + `","x":9007199254740993,` +
 		`"host":{"snapshot":{"name":"p"}},"prevResult":{"ips":[]},"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"k8s.v1.cni.cncf.io/networks":"lan"},"bandwidth":{"n":9007199254740993}}}`)
 	_, err := r.plugin.Add(t.Context(), inv)
-	r.fails(err, types.ErrTryAgainLater, "the daemon is away")
+	r.Fails(err, types.ErrTryAgainLater, "the daemon is away")
 	place, err := r.records().Place()
-	r.must(err)
-	r.same("the request", []api.PlanRequest{{
+	r.Must(err)
+	r.Same("the request", []api.PlanRequest{{
 		Protocol: api.Protocol, ContainerID: "c1", NetNS: r.inv.NetNS, Interface: "eth0", Args: inv.Args, Ledger: place,
 		Config: json.RawMessage(`{"cniVersion":"1.0.0","name":"m","type":"multus-shim","cniDir":"` + r.path("state") + `","x":9007199254740993}`),
 		RuntimeConfig: map[string]json.RawMessage{
@@ -220,11 +221,11 @@ func TestT25AnswerInTheVersionAsked(t *testing.T) {
 					changes["cniVersion"] = nil
 				}
 				got, err := r.add(changes)
-				r.must(err)
+				r.Must(err)
 				var text, compact bytes.Buffer
-				r.must(got.PrintTo(&text))
-				r.must(json.Compact(&compact, text.Bytes()))
-				r.same("the result", shape, string(bytes.ReplaceAll(compact.Bytes(), []byte(r.inv.NetNS), []byte("NS"))))
+				r.Must(got.PrintTo(&text))
+				r.Must(json.Compact(&compact, text.Bytes()))
+				r.Same("the result", shape, string(bytes.ReplaceAll(compact.Bytes(), []byte(r.inv.NetNS), []byte("NS"))))
 			})
 		}
 	}
@@ -235,19 +236,19 @@ func TestI2_StatusRequired(t *testing.T) {
 	r := newRig(t)
 	r.planner.plan, r.planner.reportErr = r.with("lan"), api.WithCode(types.ErrTryAgainLater, errors.New("the API is away"))
 	_, err := r.add(object{"networkStatus": "required"})
-	r.fails(err, types.ErrTryAgainLater, "the API is away")
-	r.same("calls", []string{"ADD primary", "ADD lan", "DEL lan", "DEL primary"}, r.ran())
-	r.same("recorded", []string(nil), r.recorded())
+	r.Fails(err, types.ErrTryAgainLater, "the API is away")
+	r.Same("calls", []string{"ADD primary", "ADD lan", "DEL lan", "DEL primary"}, r.ran())
+	r.Same("recorded", []string(nil), r.recorded())
 
 	// A plain pod waits too, for its status is required like any other.
 	r.planner.plan, r.planner.told = r.with(), nil
 	_, err = r.add(object{"networkStatus": "required"})
-	r.fails(err, types.ErrTryAgainLater, "the API is away")
-	r.same("waits for its status", true, !r.planner.told[0].NoWait)
+	r.Fails(err, types.ErrTryAgainLater, "the API is away")
+	r.Same("waits for its status", true, !r.planner.told[0].NoWait)
 
 	// By default the pod runs, and its status comes later.
 	_, err = r.add(nil)
-	r.must(err)
+	r.Must(err)
 }
 
 // TestT18FailureIsReported: the planner learns of it with the delegate's code, and the
@@ -261,11 +262,11 @@ func TestT18FailureIsReported(t *testing.T) {
 	}
 	_, err := r.add(object{"runtimeConfig": selecting("lan")})
 	const line = `pod app/web: network app/lan (interface net1): ADD: plugin "scripted" (ADD): no addresses left`
-	r.fails(err, 111, line)
-	r.same("calls", []string{"ADD primary", "ADD lan", "DEL lan", "DEL primary"}, r.ran())
+	r.Fails(err, 111, line)
+	r.Same("calls", []string{"ADD primary", "ADD lan", "DEL lan", "DEL primary"}, r.ran())
 	want := r.report("ADD", eth0("primary"), api.Attachment{Network: "app/lan", Interface: "net1", Plugins: []string{delegate}, Failed: true})
 	want.NoWait, want.Error = true, types.NewError(111, line, "")
-	r.same("reports", []api.Report{want}, r.planner.told)
+	r.Same("reports", []api.Report{want}, r.planner.told)
 }
 
 func TestC1_20ArgsWithEqualSigns(t *testing.T) {
@@ -278,10 +279,10 @@ func TestC1_20ArgsWithEqualSigns(t *testing.T) {
 		"K8S_POD_NAME=é ": {{"K8S_POD_NAME", "é "}},
 	} {
 		got, err := parseArgs(text)
-		if r := (&rig{T: t}); err != nil {
+		if r := (check.T{T: t}); err != nil {
 			t.Errorf("%q: %v", text, err)
 		} else {
-			r.same(text, want, got)
+			r.Same(text, want, got)
 		}
 	}
 }
@@ -290,14 +291,14 @@ func TestC1_20ArgsWithEqualSigns(t *testing.T) {
 func TestR2DelWithWrongArgs(t *testing.T) {
 	r := newRig(t)
 	_, err := r.add(nil)
-	r.must(err)
+	r.Must(err)
 	r.inv.Args = "IgnoreUnknown=1;alone"
 	_, err = r.add(nil)
-	r.fails(err, types.ErrInvalidEnvironmentVariables, `CNI_ARGS: "alone" is no pair of the form KEY=VALUE`)
+	r.Fails(err, types.ErrInvalidEnvironmentVariables, `CNI_ARGS: "alone" is no pair of the form KEY=VALUE`)
 	for range 2 { // with a record, and without
-		r.must(r.plugin.Del(t.Context(), r.call(nil)))
+		r.Must(r.plugin.Del(t.Context(), r.call(nil)))
 	}
-	r.same("calls", []string{"ADD primary", "DEL primary"}, r.ran())
+	r.Same("calls", []string{"ADD primary", "DEL primary"}, r.ran())
 }
 
 // TestR6IndicatorFile: no pod is attached while it is missing, and DEL does not mind.
@@ -314,14 +315,14 @@ func TestR6IndicatorFile(t *testing.T) {
 			r := newRig(t)
 			changes := where(r.path("ready"), r.path("net.d/10-primary.conf"))
 			_, err := r.add(changes)
-			r.fails(err, types.ErrTryAgainLater, "the readiness indicator file "+r.path("ready")+" is missing")
-			r.same("calls", []string(nil), r.ran())
+			r.Fails(err, types.ErrTryAgainLater, "the readiness indicator file "+r.path("ready")+" is missing")
+			r.Same("calls", []string(nil), r.ran())
 			r.write("ready", "")
 			_, err = r.add(changes)
-			r.must(err)
-			r.must(os.Remove(r.path("ready")))
-			r.must(r.plugin.Del(t.Context(), r.call(changes)))
-			r.same("calls", []string{"ADD primary", "DEL primary"}, r.ran())
+			r.Must(err)
+			r.Must(os.Remove(r.path("ready")))
+			r.Must(r.plugin.Del(t.Context(), r.call(changes)))
+			r.Same("calls", []string{"ADD primary", "DEL primary"}, r.ran())
 		})
 	}
 }
@@ -333,7 +334,7 @@ func TestR19WhatDelegatesSay(t *testing.T) {
 	conf["say"] = "one\ntwo\n"
 	r.writeConf("net.d/10-primary.conf", conf)
 	_, err := r.add(nil)
-	r.must(err)
+	r.Must(err)
 	for _, line := range []string{"one", "two"} {
 		if want := `msg="a delegate says" stderr="plugin scripted (ADD): ` + line + "\"\n"; !bytes.Contains([]byte(r.log.String()), []byte(want)) {
 			t.Errorf("no %q in\n%s", want, r.log.String())

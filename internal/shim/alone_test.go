@@ -11,6 +11,7 @@ import (
 	"github.com/multus-thick/multus/internal/cniconf"
 	"github.com/multus-thick/multus/internal/config"
 	"github.com/multus-thick/multus/internal/ledger"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 // TestR6PrimaryFileOrSnapshot is the table of what stands for the primary network of a
@@ -58,7 +59,7 @@ func TestR6PrimaryFileOrSnapshot(t *testing.T) {
 			}
 			if c.folder != "" {
 				place, err := ledger.PlaceOf(r.path("net.d"), "boot")
-				r.must(err)
+				r.Must(err)
 				switch c.folder {
 				case "moved":
 					place.Inode++
@@ -69,15 +70,15 @@ func TestR6PrimaryFileOrSnapshot(t *testing.T) {
 				host["folder"] = place
 			}
 			if c.gone {
-				r.must(os.Remove(r.path("net.d/10-primary.conf")))
+				r.Must(os.Remove(r.path("net.d/10-primary.conf")))
 			}
 			_, err := r.add(object{"host": host})
 			if c.fails != "" {
-				r.fails(err, types.ErrTryAgainLater, c.fails)
+				r.Fails(err, types.ErrTryAgainLater, c.fails)
 			} else {
-				r.must(err)
+				r.Must(err)
 			}
-			r.same("calls", c.want, r.ran())
+			r.Same("calls", c.want, r.ran())
 		})
 	}
 }
@@ -87,8 +88,8 @@ func TestR6BrokenPrimaryFile(t *testing.T) {
 	r := newRig(t)
 	r.write("net.d/10-primary.conf", `{"cniVersion":"1.0.0","na`)
 	_, err := r.add(nil)
-	r.fails(err, types.ErrTryAgainLater, r.path("net.d/10-primary.conf"))
-	r.same("calls", []string(nil), r.ran())
+	r.Fails(err, types.ErrTryAgainLater, r.path("net.d/10-primary.conf"))
+	r.Same("calls", []string(nil), r.ran())
 }
 
 // TestR3OlderGeneratedConfiguration says nothing of the host: its own keys count.
@@ -102,47 +103,47 @@ func TestR3OlderGeneratedConfiguration(t *testing.T) {
 		if _, err := r.add(changes); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		r.must(r.plugin.Del(t.Context(), r.call(changes)))
-		r.same(name, []string{"ADD primary", "DEL primary"}, r.ran())
+		r.Must(r.plugin.Del(t.Context(), r.call(changes)))
+		r.Same(name, []string{"ADD primary", "DEL primary"}, r.ran())
 	}
 	_, err := r.add(object{"host": nil})
-	r.fails(err, types.ErrTryAgainLater, "/in/the/daemon/10-primary.conf cannot be read: it does not exist")
+	r.Fails(err, types.ErrTryAgainLater, "/in/the/daemon/10-primary.conf cannot be read: it does not exist")
 }
 
 // TestR1AuxiliaryChain: its folder is beside the primary network's file. Where the host
 // knows that file only by its snapshot, no pod goes without the chain.
 func TestR1AuxiliaryChain(t *testing.T) {
 	r := newRig(t)
-	r.must(os.Symlink(r.path("bin/"+delegate), r.path("bin/passthru")))
+	r.Must(os.Symlink(r.path("bin/"+delegate), r.path("bin/passthru")))
 	r.writeConf("net.d/aux/10-tuning.conf", r.network("tuning", nil))
 	chained := object{"auxiliaryCNIChainName": "aux", "binDir": r.path("bin")}
 	op := r.operation(chained)
 	p, err := op.planAlone(t.Context(), map[string]string{})
-	r.must(err)
+	r.Must(err)
 	var names []string
 	for _, a := range p.Attachments {
 		names = append(names, string(a.Role)+" "+a.Network+" "+a.Interface)
 	}
-	r.same("the plan", []string{"primary primary eth0", "auxiliary aux net1"}, names)
+	r.Same("the plan", []string{"primary primary eth0", "auxiliary aux net1"}, names)
 
 	r.stdin["host"] = object{"primaryFile": r.path("elsewhere/10-primary.conf"), "snapshot": r.network("primary", nil)}
 	_, err = r.add(chained)
-	r.fails(err, types.ErrTryAgainLater, "the folder of the auxiliary chain aux is known to the Multus daemon alone")
-	r.same("calls", []string(nil), r.ran())
+	r.Fails(err, types.ErrTryAgainLater, "the folder of the auxiliary chain aux is known to the Multus daemon alone")
+	r.Same("calls", []string(nil), r.ran())
 	_, err = r.add(nil) // without a chain the snapshot is enough
-	r.must(err)
+	r.Must(err)
 	// A primary network that is no file has no folder beside it, and no chain.
 	r.stdin["host"] = object{"snapshot": r.network("primary", nil)}
-	r.must(r.plugin.Del(t.Context(), r.call(nil)))
+	r.Must(r.plugin.Del(t.Context(), r.call(nil)))
 	_, err = r.add(chained)
-	r.must(err)
+	r.Must(err)
 }
 
 // operation is one invocation under way.
 func (r *rig) operation(changes object) *operation {
 	r.Helper()
 	op, closeAll, err := r.plugin.start(r.call(changes))
-	r.must(err)
+	r.Must(err)
 	r.Cleanup(closeAll)
 	return op
 }
@@ -151,33 +152,33 @@ func (r *rig) operation(changes object) *operation {
 func TestI2_ReportedStatus(t *testing.T) {
 	a := net1("app/lan")
 	a.Status = append(a.Status, json.RawMessage(`{"name":"app/lan","interface":"net1.1","ips":["fd00::2","10.9.0.2"]}`), json.RawMessage(`nonsense`))
-	r := &rig{T: t}
-	r.same("addresses", []string{"10.1.0.2", "fd00::2", "10.9.0.2"}, Addresses(a))
+	r := &rig{T: check.T{T: t}}
+	r.Same("addresses", []string{"10.1.0.2", "fd00::2", "10.9.0.2"}, Addresses(a))
 	var names []string
 	for _, e := range Entries(api.Report{Attachments: []api.Attachment{eth0("primary"), {}, a}}) {
 		names = append(names, e.Name+" "+e.Interface)
 	}
-	r.same("entries", []string{"primary eth0", "app/lan net1", "app/lan net1.1"}, names)
+	r.Same("entries", []string{"primary eth0", "app/lan net1", "app/lan net1.1"}, names)
 }
 
 // TestC1_3SearchPath: binDir goes before the runtime's folders.
 func TestC1_3SearchPath(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{T: check.T{T: t}}
 	for given, want := range map[string][]string{
 		"":             {"/own"},
 		"/opt/cni/bin": {"/own", "/opt/cni/bin"},
 		"/a::/own:/b":  {"/own", "/a", "/b"},
 	} {
-		r.same(given, want, searchPath("/own", given))
+		r.Same(given, want, searchPath("/own", given))
 	}
 }
 
 func TestC1_3AnnotationsAsDelivered(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{T: check.T{T: t}}
 	for text, want := range map[string]map[string]string{
 		`null`: nil, `"x"`: nil, `[]`: nil, `{"a":1}`: nil, `{}`: {}, `{"a":"b"}`: {"a": "b"},
 	} {
-		r.same(text, want, Annotations(map[string]json.RawMessage{config.PodAnnotationsCapability: json.RawMessage(text)}))
+		r.Same(text, want, Annotations(map[string]json.RawMessage{config.PodAnnotationsCapability: json.RawMessage(text)}))
 	}
-	r.same("no key", map[string]string(nil), Annotations(map[string]json.RawMessage{"mac": cniconf.Quote("x")}))
+	r.Same("no key", map[string]string(nil), Annotations(map[string]json.RawMessage{"mac": cniconf.Quote("x")}))
 }

@@ -27,7 +27,7 @@ func (r *rig) attached() {
 	r.Helper()
 	r.planner.plan = r.with("lan")
 	_, err := r.add(nil)
-	r.must(err)
+	r.Must(err)
 	r.ran()
 	r.planner.plan, r.planner.asked, r.planner.told = away, nil, nil
 }
@@ -37,15 +37,15 @@ func (r *rig) attached() {
 func TestR2DelWithoutThePlanner(t *testing.T) {
 	r := newRig(t)
 	r.attached()
-	r.must(os.RemoveAll(r.path("net.d")))
-	r.must(r.plugin.Del(t.Context(), r.call(nil)))
-	r.same("calls", []string{"DEL lan", "DEL primary"}, r.ran())
-	r.same("recorded", []string(nil), r.recorded())
+	r.Must(os.RemoveAll(r.path("net.d")))
+	r.Must(r.plugin.Del(t.Context(), r.call(nil)))
+	r.Same("calls", []string{"DEL lan", "DEL primary"}, r.ran())
+	r.Same("recorded", []string(nil), r.recorded())
 	r.nobody()
 	want := r.report("DEL", eth0("primary"), net1("app/lan"))
 	want.NoWait = true
-	r.same("reports", []api.Report{want}, r.planner.told)
-	r.must(r.plugin.Del(t.Context(), r.call(nil)))
+	r.Same("reports", []api.Report{want}, r.planner.told)
+	r.Must(r.plugin.Del(t.Context(), r.call(nil)))
 }
 
 // TestR2DelWithoutARecord: the sandbox may be older than Multus on this node. The
@@ -72,20 +72,20 @@ func TestR2DelWithoutARecord(t *testing.T) {
 			conf["cniVersion"] = c.version
 			r.writeConf("net.d/10-primary.conf", conf)
 			if c.gone {
-				r.must(os.Remove(r.path("net.d/10-primary.conf")))
+				r.Must(os.Remove(r.path("net.d/10-primary.conf")))
 			}
 			changes := object{"prevResult": c.prev}
 			if c.prev == nil {
 				changes = nil
 			}
-			r.must(r.plugin.Del(t.Context(), r.call(changes)))
+			r.Must(r.plugin.Del(t.Context(), r.call(changes)))
 			for i := range c.want {
 				c.want[i].Verb, c.want[i].Network, c.want[i].IfName, c.want[i].Mark = "DEL", "primary", "eth0", "runtime"
 				c.want[i].Args = "IgnoreUnknown=true;K8S_POD_NAMESPACE=app;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u"
 			}
-			r.same("calls", c.want, r.calls())
+			r.Same("calls", c.want, r.calls())
 			r.nobody()
-			r.same("reports", []api.Report(nil), r.planner.told)
+			r.Same("reports", []api.Report(nil), r.planner.told)
 		})
 	}
 }
@@ -95,15 +95,15 @@ func TestT17DelFailureKeepsItsCode(t *testing.T) {
 	r := newRig(t)
 	r.writeConf("net.d/10-primary.conf", r.network("primary", object{"DEL": object{"code": 112, "msg": "address store down"}}))
 	_, err := r.add(nil)
-	r.must(err)
+	r.Must(err)
 	r.planner.told = nil
 	for range 2 {
 		const line = `pod app/web: network primary (interface eth0): DEL: plugin "scripted" (DEL): address store down`
-		r.fails(r.plugin.Del(t.Context(), r.call(nil)), 112, line)
-		r.same("recorded", []string{"c1"}, r.recorded())
+		r.Fails(r.plugin.Del(t.Context(), r.call(nil)), 112, line)
+		r.Same("recorded", []string{"c1"}, r.recorded())
 		want := r.report("DEL", eth0("primary"))
 		want.NoWait, want.Error = true, types.NewError(112, line, "")
-		r.same("reports", []api.Report{want}, r.planner.told)
+		r.Same("reports", []api.Report{want}, r.planner.told)
 		r.planner.told = nil
 	}
 }
@@ -112,7 +112,7 @@ func TestT17DelFailureKeepsItsCode(t *testing.T) {
 func TestR18CheckWithoutARecord(t *testing.T) {
 	r := newRig(t)
 	prev := cniconf.Quote(result("1.0.0", "eth0", "/ns"))
-	r.must(r.plugin.Check(t.Context(), r.call(object{"prevResult": prev})))
+	r.Must(r.plugin.Check(t.Context(), r.call(object{"prevResult": prev})))
 	calls := r.calls()
 	if len(calls) != 1 || calls[0].Verb != "CHECK" || string(calls[0].Prev) != string(prev) {
 		t.Errorf("got %+v", calls)
@@ -120,9 +120,9 @@ func TestR18CheckWithoutARecord(t *testing.T) {
 	conf := r.network("primary", object{"CHECK": object{"code": 104, "msg": "the address is gone"}})
 	conf["cniVersion"] = "0.4.0" // the runtime's result is converted
 	r.writeConf("net.d/10-primary.conf", conf)
-	r.fails(r.plugin.Check(t.Context(), r.call(object{"prevResult": prev})), 104, "the address is gone")
-	r.must(os.Remove(r.path("net.d/10-primary.conf")))
-	r.fails(r.plugin.Check(t.Context(), r.call(object{"prevResult": prev})), types.ErrTryAgainLater, "cannot be read")
+	r.Fails(r.plugin.Check(t.Context(), r.call(object{"prevResult": prev})), 104, "the address is gone")
+	r.Must(os.Remove(r.path("net.d/10-primary.conf")))
+	r.Fails(r.plugin.Check(t.Context(), r.call(object{"prevResult": prev})), types.ErrTryAgainLater, "cannot be read")
 	r.nobody()
 }
 
@@ -130,10 +130,10 @@ func TestR18CheckWithoutARecord(t *testing.T) {
 func TestR18CheckOfARecord(t *testing.T) {
 	r := newRig(t)
 	r.attached() // no delegate of this test makes an interface, so there is nothing to compare
-	r.must(r.plugin.Check(t.Context(), r.call(nil)))
-	r.same("calls", []string{"CHECK primary"}, r.ran())
-	r.must(r.plugin.Check(t.Context(), r.call(object{"checkDelegates": true})))
-	r.same("calls", []string{"CHECK primary", "CHECK lan"}, r.ran())
+	r.Must(r.plugin.Check(t.Context(), r.call(nil)))
+	r.Same("calls", []string{"CHECK primary"}, r.ran())
+	r.Must(r.plugin.Check(t.Context(), r.call(object{"checkDelegates": true})))
+	r.Same("calls", []string{"CHECK primary", "CHECK lan"}, r.ran())
 	r.nobody()
 }
 
@@ -159,7 +159,7 @@ func TestR17Status(t *testing.T) {
 		"it is asked":               {given: newer(nil), want: outcome{Ran: []string{"STATUS primary"}}},
 		"it is not available":       {given: newer(object{"STATUS": object{"code": 51, "msg": "limited"}}), want: outcome{51, []string{"STATUS primary"}}},
 		"it is too old to be asked": {given: func(*rig) {}},
-		"it is gone":                {given: func(r *rig) { r.must(os.RemoveAll(r.path("net.d"))) }, want: outcome{Code: types.ErrPluginNotAvailable}},
+		"it is gone":                {given: func(r *rig) { r.Must(os.RemoveAll(r.path("net.d"))) }, want: outcome{Code: types.ErrPluginNotAvailable}},
 		"the indicator is missing":  {given: newer(nil), changes: missing, want: outcome{Code: types.ErrPluginNotAvailable}},
 		"it is in the API":          {given: func(*rig) {}, changes: object{"host": nil, "clusterNetwork": "primary"}},
 		"it is in the API, and the indicator is missing": {
@@ -177,9 +177,9 @@ func TestR17Status(t *testing.T) {
 				got.Code = api.CNIError(err).Code
 			}
 			got.Ran = r.ran()
-			r.same("outcome", c.want, got)
+			r.Same("outcome", c.want, got)
 			r.nobody()
-			r.same("reports", []api.Report(nil), r.planner.told)
+			r.Same("reports", []api.Report(nil), r.planner.told)
 		})
 	}
 }
@@ -205,19 +205,19 @@ func TestT25GC(t *testing.T) {
 			r := newRig(t)
 			r.attached()
 			rec, err := r.records().Load("c1")
-			r.must(err)
+			r.Must(err)
 			rec.Created = rec.Created.Add(-time.Hour)
-			r.must(r.records().Save(rec, false))
+			r.Must(r.records().Save(rec, false))
 			stdin := maps.Clone(r.stdin)
 			maps.Copy(stdin, c.list)
 			err = r.plugin.GC(t.Context(), Invocation{Path: r.inv.Path, Stdin: cniconf.Quote(stdin)})
 			if c.code != 0 {
-				r.fails(err, c.code, key)
+				r.Fails(err, c.code, key)
 			} else {
-				r.must(err)
-				r.same("reports", []api.Report{{Protocol: api.Protocol, Verb: "GC", NoWait: true}}, r.planner.told)
+				r.Must(err)
+				r.Same("reports", []api.Report{{Protocol: api.Protocol, Verb: "GC", NoWait: true}}, r.planner.told)
 			}
-			r.same("calls", c.ran, r.ran())
+			r.Same("calls", c.ran, r.ran())
 			r.nobody()
 		})
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/multus-thick/multus/api"
 	"github.com/multus-thick/multus/internal/config"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 // run runs the plugin as a program.
@@ -70,7 +71,7 @@ func TestC1_2Program(t *testing.T) {
 			r := newRig(t)
 			var got outcome
 			got.Code, got.Stdout = r.run(c.verb, c.changes, c.args...)
-			r.same("outcome", c.want, got)
+			r.Same("outcome", c.want, got)
 		})
 	}
 }
@@ -81,8 +82,8 @@ func TestC1_2ProgramAdds(t *testing.T) {
 	r.stdin["daemonSocketDir"] = r.path("run")
 	code, stdout := r.run("ADD", nil)
 	var got object
-	r.must(json.Unmarshal([]byte(stdout), &got))
-	r.same("the result", result("1.0.0", "eth0", r.inv.NetNS), got)
+	r.Must(json.Unmarshal([]byte(stdout), &got))
+	r.Same("the result", result("1.0.0", "eth0", r.inv.NetNS), got)
 	calls := r.calls()
 	if code != 0 || len(calls) != 1 || calls[0].Mark != "program" {
 		t.Errorf("exit %d, calls %+v", code, calls)
@@ -106,8 +107,8 @@ func TestR19NoPlannerToBeHad(t *testing.T) {
 		return slog.New(slog.DiscardHandler), closer(func() { closed++ })
 	}
 	_, err := r.add(nil)
-	r.fails(err, types.ErrInternal, "no client")
-	r.same("closed", 1, closed)
+	r.Fails(err, types.ErrInternal, "no client")
+	r.Same("closed", 1, closed)
 }
 
 type closer func()
@@ -166,7 +167,7 @@ func TestR9PlansOfOtherDaemons(t *testing.T) {
 			defer done()
 			got, err := p.Plan(t.Context(), api.PlanRequest{})
 			if c.code != 0 {
-				(&rig{T: t}).fails(err, c.code, c.words)
+				check.T{T: t}.Fails(err, c.code, c.words)
 			} else if err != nil || got.Attachments[0].Network != "p" {
 				t.Errorf("got %+v, %v", got, err)
 			}
@@ -203,7 +204,7 @@ func TestI2_ReportsToTheDaemon(t *testing.T) {
 			defer done()
 			c.report.Pod = api.Pod{Namespace: "app", Name: "web"}
 			if err = p.Report(t.Context(), c.report); c.fails {
-				(&rig{T: t}).fails(err, types.ErrTryAgainLater, "pod app/web: its network-status could not be written in time")
+				check.T{T: t}.Fails(err, types.ErrTryAgainLater, "pod app/web: its network-status could not be written in time")
 			} else if err != nil {
 				t.Error(err)
 			}

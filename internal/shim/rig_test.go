@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/multus-thick/multus/api"
 	"github.com/multus-thick/multus/internal/cniconf"
@@ -24,6 +23,7 @@ import (
 	"github.com/multus-thick/multus/internal/netns"
 	"github.com/multus-thick/multus/internal/netspec"
 	"github.com/multus-thick/multus/internal/plan"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 // program is the name under which the test binary is the plugin under test. Under the
@@ -149,7 +149,7 @@ func (b *buffer) String() string {
 
 // rig is a node with one sandbox, and the plugin with a planner of the test's.
 type rig struct {
-	*testing.T
+	check.T
 	dir     string
 	planner *planner // away at first
 	plugin  *Plugin
@@ -160,16 +160,16 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{T: t, dir: t.TempDir(), planner: &planner{plan: away}}
+	r := &rig{T: check.T{T: t}, dir: t.TempDir(), planner: &planner{plan: away}}
 	self, err := os.Executable()
-	r.must(err)
-	r.must(os.Mkdir(r.path("bin"), 0o755))
-	r.must(os.Symlink(self, r.path("bin/"+delegate)))
-	r.must(os.Symlink(self, r.path(program)))
-	r.must(os.Mkdir(r.path("net.d"), 0o755))
+	r.Must(err)
+	r.Must(os.Mkdir(r.path("bin"), 0o755))
+	r.Must(os.Symlink(self, r.path("bin/"+delegate)))
+	r.Must(os.Symlink(self, r.path(program)))
+	r.Must(os.Mkdir(r.path("net.d"), 0o755))
 	ns, err := netns.Create(r.path("ns"), "a")
-	r.must(err)
-	t.Cleanup(func() { r.must(netns.Delete(ns)) })
+	r.Must(err)
+	t.Cleanup(func() { r.Must(netns.Delete(ns)) })
 	r.writeConf("net.d/10-primary.conf", r.network("primary", nil))
 	r.plugin = &Plugin{
 		Planner: func(*config.Config, *slog.Logger) (Planner, func(), error) { return r.planner, func() {}, nil },
@@ -223,7 +223,7 @@ func (r *rig) with(names ...string) func(context.Context, api.PlanRequest) (*pla
 func (r *rig) parse(conf object) cniconf.Config {
 	r.Helper()
 	c, err := cniconf.Parse(cniconf.Quote(conf))
-	r.must(err)
+	r.Must(err)
 	return c
 }
 
@@ -261,12 +261,12 @@ func (r *rig) calls() []seen {
 	if os.IsNotExist(err) {
 		return nil
 	}
-	r.must(err)
-	r.must(os.Remove(r.path("log")))
+	r.Must(err)
+	r.Must(os.Remove(r.path("log")))
 	var all []seen
 	for line := range strings.Lines(string(raw)) {
 		var s seen
-		r.must(json.Unmarshal([]byte(line), &s))
+		r.Must(json.Unmarshal([]byte(line), &s))
 		all = append(all, s)
 	}
 	return all
@@ -277,7 +277,7 @@ func (r *rig) records() *ledger.Ledger { return ledger.New(r.path("state"), "boo
 func (r *rig) recorded() []string {
 	r.Helper()
 	all, err := r.records().List()
-	r.must(err)
+	r.Must(err)
 	return all
 }
 
@@ -285,30 +285,8 @@ func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
 
 func (r *rig) write(name, content string) {
 	r.Helper()
-	r.must(os.MkdirAll(filepath.Dir(r.path(name)), 0o755))
-	r.must(os.WriteFile(r.path(name), []byte(content), 0o600))
+	r.Must(os.MkdirAll(filepath.Dir(r.path(name)), 0o755))
+	r.Must(os.WriteFile(r.path(name), []byte(content), 0o600))
 }
 
 func (r *rig) writeConf(name string, conf object) { r.write(name, string(cniconf.Quote(conf))) }
-
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
-func (r *rig) same(what string, want, got any) {
-	r.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		r.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
-// fails demands an error with a code whose text holds some words.
-func (r *rig) fails(err error, code uint, words string) {
-	r.Helper()
-	if cni := api.CNIError(err); cni == nil || cni.Code != code || !strings.Contains(cni.Msg, words) {
-		r.Errorf("got %v (%+v), want code %d and %q", err, cni, code, words)
-	}
-}

@@ -46,11 +46,6 @@ type direct struct {
 	*kube.Events
 }
 
-// Refused tells the pod's owner that its request is wrong (contract 1.11).
-func (d *direct) Refused(pod plan.Pod, message string) {
-	d.Warn(pod, kube.ReasonNoNetworkFound, message)
-}
-
 // close sends the events, within the little time that a queue gets to empty itself.
 func (d *direct) close() {
 	d.Flush()
@@ -106,8 +101,7 @@ func (p *planner) Plan(ctx context.Context, req api.PlanRequest) (*plan.Plan, er
 		return nil, err
 	}
 	planned, err := p.gather.Plan(ctx, cfg, call, shim.Annotations(req.RuntimeConfig))
-	var refusal *plan.Refusal
-	if p.cluster != nil && errors.As(err, &refusal) && !refusal.Later {
+	if refusal := plan.Refused(err); refusal != nil && p.cluster != nil {
 		p.cluster.Refused(refusal.Pod, refusal.Error())
 	}
 	return planned, err

@@ -11,12 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,13 +30,14 @@ import (
 	"github.com/multus-thick/multus/internal/plan"
 	"github.com/multus-thick/multus/internal/shim"
 	"github.com/multus-thick/multus/internal/testkit/apiserver"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is a node with the primary network's file, and an API server.
 type rig struct {
-	*testing.T
+	check.T
 	dir        string
 	api        *apiserver.Server
 	kubeconfig string
@@ -46,14 +45,14 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{T: t, dir: t.TempDir()}
+	r := &rig{T: check.T{T: t}, dir: t.TempDir()}
 	r.write("10-primary.conf", `{"cniVersion":"1.0.0","name":"primary","type":"bridge"}`)
 	var err error
 	r.api, err = apiserver.Start("127.0.0.1")
-	r.must(err)
+	r.Must(err)
 	t.Cleanup(r.api.Close)
 	r.kubeconfig, err = r.api.Kubeconfig(r.dir)
-	r.must(err)
+	r.Must(err)
 	return r
 }
 
@@ -66,9 +65,9 @@ func (r *rig) conf() string {
 func (r *rig) planner() (p shim.Planner, end func()) {
 	r.Helper()
 	cfg, _, err := config.Parse([]byte(r.conf()))
-	r.must(err)
+	r.Must(err)
 	p, end, err = Cluster{}.Planner(cfg, slog.New(slog.DiscardHandler))
-	r.must(err)
+	r.Must(err)
 	return p, end
 }
 
@@ -130,7 +129,7 @@ func (r *rig) status(pod string) (all []string) {
 func (r *rig) parse(status string) (all []string) {
 	r.Helper()
 	entries, err := netspec.ParseStatus(status)
-	r.must(err)
+	r.Must(err)
 	for _, e := range entries {
 		all = append(all, fmt.Sprintf("%s %s %v", e.Name, e.Interface, e.IPs))
 	}
@@ -159,30 +158,8 @@ func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
 
 func (r *rig) write(name, content string) {
 	r.Helper()
-	r.must(os.MkdirAll(filepath.Dir(r.path(name)), 0o755))
-	r.must(os.WriteFile(r.path(name), []byte(content), 0o600))
-}
-
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
-func (r *rig) same(what string, want, got any) {
-	r.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		r.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
-// fails demands an error with a code whose text holds some words.
-func (r *rig) fails(err error, code uint, words string) {
-	r.Helper()
-	if cni := api.CNIError(err); cni == nil || cni.Code != code || !strings.Contains(cni.Msg, words) {
-		r.Errorf("got %v, want code %d and %q", err, code, words)
-	}
+	r.Must(os.MkdirAll(filepath.Dir(r.path(name)), 0o755))
+	r.Must(os.WriteFile(r.path(name), []byte(content), 0o600))
 }
 
 const (
@@ -197,15 +174,15 @@ func TestC1_4OnePod(t *testing.T) {
 	r.api.PutNAD(metav1.ObjectMeta{Namespace: "app", Name: "lan"}, `{"cniVersion":"1.0.0","type":"macvlan"}`)
 	p, end := r.planner()
 	got, err := p.Plan(t.Context(), r.request("web", "u"))
-	r.must(err)
-	r.same("networks", []string{"primary primary eth0", "secondary app/lan net1"}, names(got))
-	r.same("requests of the plan", map[string]int{"GET " + podPath: 1, "GET " + nadPath: 1}, r.asked())
-	r.must(p.Report(t.Context(), attached("web", "u")))
-	r.same("status", []string{"primary eth0 [10.1.0.2]", "app/lan net1 [10.2.0.2]"}, r.status("web"))
-	r.same("patches", 1, r.asked()["PATCH "+podPath+"/status"])
+	r.Must(err)
+	r.Same("networks", []string{"primary primary eth0", "secondary app/lan net1"}, names(got))
+	r.Same("requests of the plan", map[string]int{"GET " + podPath: 1, "GET " + nadPath: 1}, r.asked())
+	r.Must(p.Report(t.Context(), attached("web", "u")))
+	r.Same("status", []string{"primary eth0 [10.1.0.2]", "app/lan net1 [10.2.0.2]"}, r.status("web"))
+	r.Same("patches", 1, r.asked()["PATCH "+podPath+"/status"])
 	end()
-	r.same("requests of the end", map[string]int{"POST /api/v1/namespaces/app/events": 2}, r.asked())
-	r.same("events", []string{
+	r.Same("requests of the end", map[string]int{"POST /api/v1/namespaces/app/events": 2}, r.asked())
+	r.Same("events", []string{
 		"Normal AddedInterface: Add eth0 [10.1.0.2] from primary",
 		"Normal AddedInterface: Add net1 [10.2.0.2] from app/lan",
 	}, r.events())
@@ -216,15 +193,15 @@ func TestC1_11WrongRequest(t *testing.T) {
 	r := newRig(t)
 	r.pod("web", "u", selecting("lan"))
 	_, err := r.plan(r.request("web", "u"))
-	r.fails(err, types.ErrInvalidNetworkConfig, "app/lan")
-	r.same("events", []string{"Warning NoNetworkFound: " + err.Error()}, r.events())
+	r.Fails(err, types.ErrInvalidNetworkConfig, "app/lan")
+	r.Same("events", []string{"Warning NoNetworkFound: " + err.Error()}, r.events())
 
 	r.api.ExpireEvents()
 	r.pod("web", "u", nil)
-	r.must(os.Remove(r.path("10-primary.conf")))
+	r.Must(os.Remove(r.path("10-primary.conf")))
 	_, err = r.plan(r.request("web", "u"))
-	r.fails(err, types.ErrTryAgainLater, "10-primary.conf")
-	r.same("events", []string(nil), r.events())
+	r.Fails(err, types.ErrTryAgainLater, "10-primary.conf")
+	r.Same("events", []string(nil), r.events())
 }
 
 // TestC1_4ReportsThatAskNothing: of a DEL, and of an ADD that failed.
@@ -234,9 +211,9 @@ func TestC1_4ReportsThatAskNothing(t *testing.T) {
 	p, end := r.planner()
 	failure, del := attached("web", "u"), attached("web", "u")
 	failure.Error, del.Verb = types.NewError(11, "x", ""), "DEL"
-	r.must(errors.Join(p.Report(t.Context(), failure), p.Report(t.Context(), del)))
+	r.Must(errors.Join(p.Report(t.Context(), failure), p.Report(t.Context(), del)))
 	end()
-	r.same("requests", map[string]int{}, r.asked())
+	r.Same("requests", map[string]int{}, r.asked())
 }
 
 // TestT19StatusThatCannotBeWritten in the caller's time is an error, with its pod.
@@ -248,8 +225,8 @@ func TestT19StatusThatCannotBeWritten(t *testing.T) {
 	defer end()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	r.fails(p.Report(ctx, attached("web", "u")), types.ErrTryAgainLater, "pod app/web: network-status: ")
-	r.same("status", []string(nil), r.status("web"))
+	r.Fails(p.Report(ctx, attached("web", "u")), types.ErrTryAgainLater, "pod app/web: network-status: ")
+	r.Same("status", []string(nil), r.status("web"))
 }
 
 // TestT19StatusOfAnotherPod of this name is left alone.
@@ -261,7 +238,7 @@ func TestT19StatusOfAnotherPod(t *testing.T) {
 	if err := p.Report(t.Context(), attached("web", "u")); !errors.Is(err, kube.ErrPodGone) {
 		t.Errorf("got %v", err)
 	}
-	r.same("status", []string(nil), r.status("web"))
+	r.Same("status", []string(nil), r.status("web"))
 }
 
 // TestT22StaticPod: the runtime names the manifest's UID, the API has a mirror of its own.
@@ -271,15 +248,15 @@ func TestT22StaticPod(t *testing.T) {
 	p, end := r.planner()
 	defer end()
 	got, err := p.Plan(t.Context(), r.request("web", "hash"))
-	r.must(err)
-	r.same("the pod", plan.Pod{Namespace: "app", Name: "web", UID: "hash"}, got.Pod)
-	r.must(p.Report(t.Context(), attached("web", "hash")))
-	r.same("status", []string{"primary eth0 [10.1.0.2]", "app/lan net1 [10.2.0.2]"}, r.status("web"))
+	r.Must(err)
+	r.Same("the pod", plan.Pod{Namespace: "app", Name: "web", UID: "hash"}, got.Pod)
+	r.Must(p.Report(t.Context(), attached("web", "hash")))
+	r.Same("status", []string{"primary eth0 [10.1.0.2]", "app/lan net1 [10.2.0.2]"}, r.status("web"))
 	// One that the kubelet has not told the API of yet.
 	req := r.request("early", "hash")
 	req.RuntimeConfig = delivered(map[string]string{netspec.AnnotationConfigSource: "file"})
 	_, err = p.Plan(t.Context(), req)
-	r.must(err)
+	r.Must(err)
 }
 
 // TestT23APIAway: an annotated pod waits for it, a plain one that the runtime shows does not.
@@ -296,11 +273,11 @@ func TestT23APIAway(t *testing.T) {
 		req.RuntimeConfig = c.runtimeConfig
 		got, err := r.plan(req)
 		if c.fails {
-			r.fails(err, types.ErrTryAgainLater, "pod app/web: ")
+			r.Fails(err, types.ErrTryAgainLater, "pod app/web: ")
 			continue
 		}
-		r.must(err)
-		r.same(name, []string{"primary primary eth0"}, names(got))
+		r.Must(err)
+		r.Same(name, []string{"primary primary eth0"}, names(got))
 	}
 }
 
@@ -310,17 +287,17 @@ func TestR1WithoutAPI(t *testing.T) {
 	r := newRig(t)
 	r.kubeconfig = ""
 	got, err := r.plan(r.request("web", "u"))
-	r.must(err)
-	r.same("networks", []string{"primary primary eth0"}, names(got))
-	r.same("the pod", plan.Pod{Namespace: "app", Name: "web", UID: "u"}, got.Pod)
+	r.Must(err)
+	r.Same("networks", []string{"primary primary eth0"}, names(got))
+	r.Same("the pod", plan.Pod{Namespace: "app", Name: "web", UID: "u"}, got.Pod)
 	req := r.request("web", "u")
 	req.RuntimeConfig = delivered(selecting("lan"))
 	_, err = r.plan(req)
-	r.fails(err, types.ErrInvalidNetworkConfig, "app/lan")
+	r.Fails(err, types.ErrInvalidNetworkConfig, "app/lan")
 	p, end := r.planner()
-	r.must(p.Report(t.Context(), attached("web", "u")))
+	r.Must(p.Report(t.Context(), attached("web", "u")))
 	end()
-	r.same("requests", map[string]int{}, r.asked())
+	r.Same("requests", map[string]int{}, r.asked())
 }
 
 // TestR2KubeconfigIsMissing: ADDs come again, and nothing else minds.
@@ -328,15 +305,15 @@ func TestR2KubeconfigIsMissing(t *testing.T) {
 	r := newRig(t)
 	r.kubeconfig = r.path("absent")
 	_, err := r.plan(r.request("web", "u"))
-	r.fails(err, types.ErrTryAgainLater, r.path("absent"))
+	r.Fails(err, types.ErrTryAgainLater, r.path("absent"))
 	plugin := shim.Plugin{Planner: Cluster{}.Planner, AlwaysAsk: true, Logger: func(*config.Config) (*slog.Logger, io.Closer) {
 		return slog.New(slog.DiscardHandler), io.NopCloser(nil)
 	}}
 	inv := shim.Invocation{ContainerID: "c1", NetNS: "/ns", Interface: "eth0", Stdin: []byte(r.conf())}
 	_, err = plugin.Add(t.Context(), inv)
-	r.fails(err, types.ErrTryAgainLater, r.path("absent"))
-	r.must(plugin.Del(t.Context(), inv))
-	r.must(plugin.Status(t.Context(), inv))
+	r.Fails(err, types.ErrTryAgainLater, r.path("absent"))
+	r.Must(plugin.Del(t.Context(), inv))
+	r.Must(plugin.Status(t.Context(), inv))
 }
 
 // TestI2_FolderOfManifests stands for the API.
@@ -354,20 +331,20 @@ metadata: {name: lan, namespace: app}
 spec: {config: '{"cniVersion":"1.0.0","type":"macvlan"}'}
 `)
 	got, err := r.plan(r.request("web", "u"))
-	r.must(err)
-	r.same("networks", []string{"primary primary eth0", "secondary app/lan net1"}, names(got))
+	r.Must(err)
+	r.Same("networks", []string{"primary primary eth0", "secondary app/lan net1"}, names(got))
 	p, end := r.planner()
 	defer end()
-	r.must(p.Report(t.Context(), attached("web", "u")))
+	r.Must(p.Report(t.Context(), attached("web", "u")))
 	text, err := os.ReadFile(manifest.StatusFile(r.path("manifests"), "app", "web"))
-	r.must(err)
-	r.same("status", []string{"primary eth0 [10.1.0.2]", "app/lan net1 [10.2.0.2]"}, r.parse(string(text)))
+	r.Must(err)
+	r.Same("status", []string{"primary eth0 [10.1.0.2]", "app/lan net1 [10.2.0.2]"}, r.parse(string(text)))
 	if err := p.Report(t.Context(), attached("web", "u2")); !errors.Is(err, gather.ErrNotFound) {
 		t.Errorf("the status of another pod: %v", err)
 	}
 	r.write("manifests/b.yaml", "not: [yaml")
 	_, err = r.plan(r.request("web", "u"))
-	r.fails(err, types.ErrTryAgainLater, "b.yaml")
+	r.Fails(err, types.ErrTryAgainLater, "b.yaml")
 }
 
 // TestC1_20WrongRequests never reach the API.
@@ -376,10 +353,10 @@ func TestC1_20WrongRequests(t *testing.T) {
 	req := r.request("web", "u")
 	req.Args = "alone"
 	_, err := r.plan(req)
-	r.fails(err, types.ErrInvalidEnvironmentVariables, `"alone" is no pair`)
+	r.Fails(err, types.ErrInvalidEnvironmentVariables, `"alone" is no pair`)
 	req = r.request("web", "u")
 	req.Config = json.RawMessage(`{"delegates":1}`)
 	_, err = r.plan(req)
-	r.fails(err, types.ErrInvalidNetworkConfig, "delegates")
-	r.same("requests", []string(nil), slices.Sorted(maps.Keys(r.asked())))
+	r.Fails(err, types.ErrInvalidNetworkConfig, "delegates")
+	r.Same("requests", []string(nil), slices.Sorted(maps.Keys(r.asked())))
 }

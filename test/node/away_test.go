@@ -22,7 +22,7 @@ var awayModes = map[string]func(*node){
 	"never answers": func(n *node) {
 		n.stopDaemon(syscall.SIGTERM)
 		l, err := net.Listen("unix", n.path("run/multus.sock"))
-		n.must(err)
+		n.Must(err)
 		n.Cleanup(func() { _ = l.Close() }) // the kernel takes connections, nobody reads
 	},
 }
@@ -34,12 +34,12 @@ func TestR3PlainPodWithTheDaemonAway(t *testing.T) {
 			leave(n)
 			p := n.pod("plain", nil)
 			begin := time.Now()
-			n.same("the address", []string{"10.1.0.2/24"}, n.attach(p))
+			n.Same("the address", []string{"10.1.0.2/24"}, n.attach(p))
 			if took := time.Since(begin); took > 2*time.Second {
 				t.Errorf("the ADD took %v", took)
 			}
-			n.must(n.check(p))
-			n.must(n.cniStatus())
+			n.Must(n.check(p))
+			n.Must(n.cniStatus())
 			n.detach(p)
 			n.clean()
 		})
@@ -117,7 +117,7 @@ func TestT4WaitsForTheDaemon(t *testing.T) {
 	p := threeNetworks(n)
 	r := n.begin("ADD", p)
 	n.startDaemon()
-	n.must(<-r.done)
+	n.Must(<-r.done)
 	n.detach(p)
 	n.clean()
 }
@@ -128,7 +128,7 @@ func TestR1OldRuntimeWithTheDaemonAway(t *testing.T) {
 	p, plain := threeNetworks(n), n.pod("plain", nil)
 	p.old, plain.old = true, true
 	n.attach(p)
-	n.same("the pod's interfaces", []string{"lo", "eth0", "lan0", "net2"}, n.podLinks(p))
+	n.Same("the pod's interfaces", []string{"lo", "eth0", "lan0", "net2"}, n.podLinks(p))
 	n.detach(p)
 	n.stopDaemon(syscall.SIGTERM)
 	_, err := n.add(plain)
@@ -144,7 +144,7 @@ func TestR6IndicatorFile(t *testing.T) {
 	plain, chosen := n.pod("plain", nil), threeNetworks(n)
 	n.attach(plain)
 	n.attach(chosen)
-	n.must(os.Remove(n.path("ready")))
+	n.Must(os.Remove(n.path("ready")))
 	// The daemon withdraws its configuration a second later; a runtime that has read it
 	// before still calls.
 	kept := n.read("conf/00-multus.conf")
@@ -164,7 +164,7 @@ func TestT23SlowAPI(t *testing.T) {
 	p := threeNetworks(n)
 	n.api.SetLatency(700 * time.Millisecond)
 	n.attach(p)
-	n.same("status entries", 3, len(n.status(p)))
+	n.Same("status entries", 3, len(n.status(p)))
 	n.detach(p)
 	n.clean()
 }
@@ -206,7 +206,7 @@ func TestT23ServerDown(t *testing.T) {
 	if took := time.Since(begin); took < 4*time.Second || took > 9*time.Second {
 		t.Errorf("the ADDs took %v, want about 5 s: the time for which they wait for their status", took)
 	}
-	n.same("interfaces", []string{"lo", "eth0", "lan0", "net2"}, n.podLinks(unheard))
+	n.Same("interfaces", []string{"lo", "eth0", "lan0", "net2"}, n.podLinks(unheard))
 	n.detach(unheard)
 	n.attach(plain)
 	n.in(n.api.Accept)
@@ -256,7 +256,7 @@ func TestR1StatusOfWhatTheDaemonMissed(t *testing.T) {
 	n.age(p)
 	n.startDaemon()
 	n.eventually(func() error { return n.hasStatus(p) })
-	n.same("network-status", []netspec.StatusEntry{{Name: "primary", Interface: "eth0", IPs: []string{"10.1.0.2"}, MAC: "mac", Default: true, Gateway: []string{"10.1.0.1"}}}, n.status(p))
+	n.Same("network-status", []netspec.StatusEntry{{Name: "primary", Interface: "eth0", IPs: []string{"10.1.0.2"}, MAC: "mac", Default: true, Gateway: []string{"10.1.0.1"}}}, n.status(p))
 	n.detach(p)
 	n.clean()
 }

@@ -55,9 +55,9 @@ func TestT1Burst(t *testing.T) {
 		t.Errorf("a DEL and a plain pod's ADD during the burst were done when only %d of 60 ADDs still waited", waiting)
 	}
 	for _, r := range burst {
-		n.must(<-r.done)
+		n.Must(<-r.done)
 	}
-	n.same("delegates alive at once", 4, alive(n.calls(), "slow"))
+	n.Same("delegates alive at once", 4, alive(n.calls(), "slow"))
 	inParallel(pods, func(p *pod) {
 		if err := n.del(p); err != nil {
 			t.Errorf("the DEL of %s: %v", p.Name, err)
@@ -88,13 +88,13 @@ func TestT1CallerKilledInTheQueue(t *testing.T) {
 	n.metric("multus_adds_waiting 1")
 	n.write("open", "")
 	for _, r := range []*running{first, second, third} {
-		n.must(<-r.done)
+		n.Must(<-r.done)
 	}
 	started := map[string]bool{}
 	for _, l := range n.calls() {
 		started[l.Container] = true
 	}
-	n.same("sandboxes whose delegates ran", 3, len(started))
+	n.Same("sandboxes whose delegates ran", 3, len(started))
 	n.metric("multus_adds_in_flight 0")
 }
 
@@ -159,13 +159,13 @@ func TestT2KillDuringBurst(t *testing.T) {
 			t.Errorf("the replayed ADD of %s: %v", p.Name, err)
 		}
 	})
-	n.same("calls of one attachment that ran at once", []string(nil), overlaps(n.calls()))
-	n.same("leases", 16, len(n.leases()))
+	n.Same("calls of one attachment that ran at once", []string(nil), overlaps(n.calls()))
+	n.Same("leases", 16, len(n.leases()))
 	inParallel(pods, func(p *pod) {
 		if err := n.del(p); err != nil {
 			t.Errorf("the DEL of %s: %v", p.Name, err)
 		}
 	})
-	n.same("calls of one attachment that ran at once", []string(nil), overlaps(n.calls()))
+	n.Same("calls of one attachment that ran at once", []string(nil), overlaps(n.calls()))
 	n.clean()
 }

@@ -43,21 +43,21 @@ func TestT13FaithfulCheckAndDel(t *testing.T) {
 			p := n.pod("p", selecting(`[{"name":"net-a","ips":["10.5.0.9/24"],"mac":"02:00:00:00:05:09","cni-args":{"exact":9007199254740993}}]`))
 			n.attach(p)
 			added := n.stdins("ADD")
-			n.same("calls", 2, len(added))
+			n.Same("calls", 2, len(added))
 			result := decoded(t, []byte(text(answer("10.5.0.9/24"))))
-			n.same("the number in the first plugin", any(json.Number("9007199254740993")), added[0]["big"])
-			n.same("the pod's cni-args", any(object{"cni": object{"exact": json.Number("9007199254740993")}}), added[0]["args"])
-			n.same("prevResult of the second plugin", any(result), added[1]["prevResult"])
+			n.Same("the number in the first plugin", any(json.Number("9007199254740993")), added[0]["big"])
+			n.Same("the pod's cni-args", any(object{"cni": object{"exact": json.Number("9007199254740993")}}), added[0]["args"])
+			n.Same("prevResult of the second plugin", any(result), added[1]["prevResult"])
 
 			change(n)
 			n.forget()
-			n.must(n.check(p))
+			n.Must(n.check(p))
 			n.detach(p)
 			for i := range added {
 				added[i]["prevResult"] = result
 			}
-			n.same("stdin at CHECK", added, n.stdins("CHECK"))
-			n.same("stdin at DEL", []object{added[1], added[0]}, n.stdins("DEL"))
+			n.Same("stdin at CHECK", added, n.stdins("CHECK"))
+			n.Same("stdin at DEL", []object{added[1], added[0]}, n.stdins("DEL"))
 			n.clean()
 		})
 	}
@@ -68,7 +68,7 @@ func (n *node) stdins(command string) (all []object) {
 	n.Helper()
 	for _, l := range n.calls() {
 		if !l.End && l.Command == command {
-			all = append(all, decoded(n.T, l.Stdin))
+			all = append(all, decoded(n.T.T, l.Stdin))
 		}
 	}
 	return all
@@ -88,14 +88,14 @@ func TestT25MixedVersions(t *testing.T) {
 	}
 	p := n.pod("p", selecting("v031,v040,v100"))
 	n.attach(p)
-	n.same("interfaces", []string{"lo", "eth0", "net1", "net2", "net3"}, n.podLinks(p))
-	n.must(n.check(p))
-	n.must(n.cniStatus())
+	n.Same("interfaces", []string{"lo", "eth0", "net1", "net2", "net3"}, n.podLinks(p))
+	n.Must(n.check(p))
+	n.Must(n.cniStatus())
 	n.detach(p)
-	n.same("calls", []string{"ADD v031", "ADD v040", "ADD v100", "CHECK v040", "CHECK v100", "DEL v100", "DEL v040", "DEL v031"}, n.began())
+	n.Same("calls", []string{"ADD v031", "ADD v040", "ADD v100", "CHECK v040", "CHECK v100", "DEL v100", "DEL v040", "DEL v031"}, n.began())
 	for _, l := range n.stdins("DEL") {
 		_, has := l["prevResult"]
-		n.same("prevResult at the DEL of "+l["name"].(string), l["cniVersion"] != "0.3.1", has)
+		n.Same("prevResult at the DEL of "+l["name"].(string), l["cniVersion"] != "0.3.1", has)
 	}
 	n.clean()
 }
@@ -110,9 +110,9 @@ func TestT25AnswerInTheVersionAsked(t *testing.T) {
 				return decoded(t, []byte(n.read("runtime/results/multus-cni-network-"+p.ContainerID+"-eth0")))["result"].(object)
 			}
 			n.attach(p)
-			n.same("the result's version", any(version), cached()["cniVersion"])
+			n.Same("the result's version", any(version), cached()["cniVersion"])
 			if version != "0.3.1" {
-				n.must(n.check(p))
+				n.Must(n.check(p))
 			}
 			n.detach(p)
 			n.clean()
@@ -125,7 +125,7 @@ func TestR18CheckNoticesWhatIsLost(t *testing.T) {
 	n := newNode(t, setup{})
 	p := threeNetworks(n)
 	n.attach(p)
-	n.must(n.check(p))
+	n.Must(n.check(p))
 	n.loseAddress(p, "lan0")
 	err := n.check(p)
 	n.fails(err, types.ErrInternal, "pod default/web", "network default/lan", "lan0", "10.20.0.50/24")
@@ -152,17 +152,17 @@ func TestT25GCFreesTheStaleAlone(t *testing.T) {
 	stale := pods[2]
 	n.age(pods...)
 	n.forgetInRuntime(stale)
-	n.must(n.gc(pods[:2]...))
-	n.same("leases", []string{"10.2.0.2", "10.2.0.3", "10.1.0.2", "10.1.0.3"}, n.leases())
-	n.same("calls", []string{"ADD net-b", "ADD net-b", "ADD net-b", "DEL net-b", "GC net-b"}, n.began())
+	n.Must(n.gc(pods[:2]...))
+	n.Same("leases", []string{"10.2.0.2", "10.2.0.3", "10.1.0.2", "10.1.0.3"}, n.leases())
+	n.Same("calls", []string{"ADD net-b", "ADD net-b", "ADD net-b", "DEL net-b", "GC net-b"}, n.began())
 	var valid []any
 	for _, p := range pods[:2] {
 		valid = append(valid, object{"containerID": p.ContainerID, "ifname": "net1"})
 	}
-	n.same("attachments that net-b is told of", any(valid), n.stdins("GC")[0]["cni.dev/valid-attachments"])
-	n.same("interfaces of the stale pod", []string{"lo"}, n.podLinks(stale))
+	n.Same("attachments that net-b is told of", any(valid), n.stdins("GC")[0]["cni.dev/valid-attachments"])
+	n.Same("interfaces of the stale pod", []string{"lo"}, n.podLinks(stale))
 	for _, p := range pods[:2] {
-		n.must(n.check(p))
+		n.Must(n.check(p))
 		n.detach(p)
 	}
 	n.clean()

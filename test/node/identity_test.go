@@ -27,7 +27,7 @@ func TestT22StaticPod(t *testing.T) {
 	mirror.UID = "mirror"
 	n.api.PutPod(n.apiPod(&mirror))
 	n.attach(p)
-	n.same("status entries on the mirror", 2, len(n.status(p)))
+	n.Same("status entries on the mirror", 2, len(n.status(p)))
 	n.detach(p)
 	n.clean()
 }
@@ -39,7 +39,7 @@ func TestT22MirrorIsNotThereYet(t *testing.T) {
 	p := n.sandbox("static", selecting("net-a"))
 	static(p)
 	n.attach(p)
-	n.same("interfaces", []string{"lo", "eth0", "net1"}, n.podLinks(p))
+	n.Same("interfaces", []string{"lo", "eth0", "net1"}, n.podLinks(p))
 	n.detach(p)
 	p.old = true // and where it is not: not yet
 	_, err := n.add(p)
@@ -60,7 +60,7 @@ func TestT22PodMadeAnew(t *testing.T) {
 	n.api.CutWatches()
 	n.api.PutPod(n.apiPod(anew))
 	n.attach(anew)
-	n.same("the networks of the new pod", "default/net-b", n.rawStatus(anew)[1].Name)
+	n.Same("the networks of the new pod", "default/net-b", n.rawStatus(anew)[1].Name)
 	n.detach(old)
 	var err error
 	n.eventually(func() error {
@@ -71,7 +71,7 @@ func TestT22PodMadeAnew(t *testing.T) {
 	})
 	n.fails(err, types.ErrTryAgainLater, "pod default/p", "uid-p", "anew")
 	n.detach(old)
-	n.same("the new pod's status after the old one's DEL", "default/net-b", n.rawStatus(anew)[1].Name)
+	n.Same("the new pod's status after the old one's DEL", "default/net-b", n.rawStatus(anew)[1].Name)
 	n.detach(anew)
 	n.clean()
 }
@@ -84,10 +84,10 @@ func TestT22RuntimeWithoutUID(t *testing.T) {
 			uid := p.UID
 			p.UID = ""
 			n.attach(p)
-			n.same("status entries", 3, len(n.status(p)))
+			n.Same("status entries", 3, len(n.status(p)))
 			rec, err := n.record(p)
-			n.must(err)
-			n.same("the recorded UID", uid, rec.Plan.Pod.UID)
+			n.Must(err)
+			n.Same("the recorded UID", uid, rec.Plan.Pod.UID)
 			n.detach(p)
 			n.clean()
 		})
@@ -118,11 +118,11 @@ func TestT19StatusThroughTheDaemon(t *testing.T) {
 	got := n.api.Pod(p.Namespace, p.Name)
 	metadata := maps.Clone(got["metadata"].(object))
 	annotations := maps.Clone(metadata["annotations"].(object))
-	n.same("status entries", 2, len(n.status(p)))
+	n.Same("status entries", 2, len(n.status(p)))
 	delete(annotations, netspec.AnnotationStatus)
-	n.same("other annotations", object{netspec.AnnotationNetworks: "net-a", "other": "writer"}, annotations)
+	n.Same("other annotations", object{netspec.AnnotationNetworks: "net-a", "other": "writer"}, annotations)
 	want := decoded(t, []byte(text(full.Status)))
-	n.same("the pod's status", want, decoded(t, []byte(text(got["status"]))))
+	n.Same("the pod's status", want, decoded(t, []byte(text(got["status"]))))
 	n.detach(p)
 	n.clean()
 }
@@ -135,7 +135,7 @@ func TestT19StatusOfAnotherPodOfThisName(t *testing.T) {
 	anew.UID = ktypes.UID("anew")
 	n.api.Fail(apiserver.Failure{Method: "PATCH", Path: "/pods/p", Code: 500, Times: 1, Do: func() { n.api.PutPod(anew) }})
 	n.attach(p)
-	n.same("status entries of the new pod", 0, len(n.status(p)))
+	n.Same("status entries of the new pod", 0, len(n.status(p)))
 	n.detach(p)
 	n.clean()
 }
@@ -152,12 +152,12 @@ func TestI2_StatusRequired(t *testing.T) {
 					t.Fatal("the ADD succeeded without a status")
 				}
 				n.fails(err, code(err), "pod default/"+p.Name, "network-status")
-				n.same("interfaces", []string{"lo"}, n.podLinks(p))
+				n.Same("interfaces", []string{"lo"}, n.podLinks(p))
 			}
 			n.clean()
 			n.attach(p)
 			n.attach(plain)
-			n.same("status entries", "3 1", fmt.Sprint(len(n.status(p)), len(n.status(plain))))
+			n.Same("status entries", "3 1", fmt.Sprint(len(n.status(p)), len(n.status(plain))))
 			n.detach(p)
 			n.detach(plain)
 			n.clean()

@@ -23,11 +23,11 @@ func TestR11DelWaitsForAnOrphan(t *testing.T) {
 		t.Fatalf("DEL did not wait for the delegate that still runs: %v", err)
 	case <-time.After(300 * time.Millisecond):
 	}
-	n.same("calls before the orphan ended", []string{"ADD gated"}, n.began())
+	n.Same("calls before the orphan ended", []string{"ADD gated"}, n.began())
 	n.write("open", "")
-	n.must(<-d.done)
-	n.same("calls", []string{"ADD gated", "DEL gated"}, n.began())
-	n.same("calls that ran at once", []string(nil), overlaps(n.calls()))
+	n.Must(<-d.done)
+	n.Same("calls", []string{"ADD gated", "DEL gated"}, n.began())
+	n.Same("calls that ran at once", []string(nil), overlaps(n.calls()))
 	n.clean()
 }
 
@@ -45,11 +45,11 @@ func TestR11ReplayWaitsForAnOrphan(t *testing.T) {
 		t.Fatalf("the ADD did not wait for the delegate that still runs: %v", err)
 	case <-time.After(300 * time.Millisecond):
 	}
-	n.same("calls before the orphan ended", []string{"ADD gated"}, n.began())
+	n.Same("calls before the orphan ended", []string{"ADD gated"}, n.began())
 	n.write("open", "")
-	n.must(<-again.done)
-	n.same("calls", []string{"ADD gated", "DEL gated", "ADD gated"}, n.began())
-	n.same("leases", 1, len(n.leases()))
+	n.Must(<-again.done)
+	n.Same("calls", []string{"ADD gated", "DEL gated", "ADD gated"}, n.began())
+	n.Same("leases", 1, len(n.leases()))
 	n.detach(p)
 	n.clean()
 }
@@ -74,7 +74,7 @@ func TestT14DelAfterAnAddThatNeverFinished(t *testing.T) {
 		}
 	}
 	// The intent named net-b too, which may have run for all that DEL knows.
-	n.same("calls", []string{"ADD net-a", "DEL net-b", "DEL net-a"}, n.began())
+	n.Same("calls", []string{"ADD net-a", "DEL net-b", "DEL net-a"}, n.began())
 	n.clean()
 }
 
@@ -102,12 +102,12 @@ func TestT15DamagedRecord(t *testing.T) {
 			p := threeNetworks(n)
 			n.attach(p)
 			n.write("state/.tmp-leftover", "")
-			n.must(damage(n.path("state/" + p.ContainerID)))
+			n.Must(damage(n.path("state/" + p.ContainerID)))
 			n.detach(p)
-			n.same("interfaces", []string{"lo"}, n.podLinks(p))
-			n.same("damaged records that are kept", 1, len(n.entries("state/.damaged")))
-			n.must(os.Remove(n.path("state/.tmp-leftover"))) // it is removed when it is an hour old
-			n.must(os.RemoveAll(n.path("state/.damaged")))
+			n.Same("interfaces", []string{"lo"}, n.podLinks(p))
+			n.Same("damaged records that are kept", 1, len(n.entries("state/.damaged")))
+			n.Must(os.Remove(n.path("state/.tmp-leftover"))) // it is removed when it is an hour old
+			n.Must(os.RemoveAll(n.path("state/.damaged")))
 			n.clean()
 		})
 	}
@@ -128,7 +128,7 @@ func TestT16NamespaceGone(t *testing.T) {
 			n.removeSandbox(p)
 			gone(p)
 			n.detach(p)
-			n.same("calls", []string{"ADD fake", "DEL fake"}, n.began())
+			n.Same("calls", []string{"ADD fake", "DEL fake"}, n.began())
 			n.clean()
 		})
 	}
@@ -146,10 +146,10 @@ func TestT17OneDelFails(t *testing.T) {
 	for range 2 {
 		n.fails(n.del(p), 100, "pod default/p", "network default/net-a", "address store down")
 	}
-	n.same("leases while net-a is not given back", []string(nil), n.leases())
-	n.must(os.Remove(n.path("down")))
+	n.Same("leases while net-a is not given back", []string(nil), n.leases())
+	n.Must(os.Remove(n.path("down")))
 	n.detach(p)
-	n.same("calls", []string{"DEL net-b", "DEL net-a", "DEL net-a", "DEL net-a"}, n.began())
+	n.Same("calls", []string{"DEL net-b", "DEL net-a", "DEL net-a", "DEL net-a"}, n.began())
 	n.clean()
 }
 
@@ -164,7 +164,7 @@ func TestT18Rollback(t *testing.T) {
 		n.forget()
 		_, err := n.add(p)
 		n.fails(err, 101, "pod default/web", "network default/net-b", "no room")
-		n.same("calls", []string{"ADD net-a", "ADD net-b", "DEL net-b", "DEL net-a"}, n.began())
+		n.Same("calls", []string{"ADD net-a", "ADD net-b", "DEL net-b", "DEL net-a"}, n.began())
 		n.clean()
 		if t.Failed() {
 			return
@@ -173,5 +173,5 @@ func TestT18Rollback(t *testing.T) {
 	if diff := cmp.Diff([]string{"lo"}, n.podLinks(p)); diff != "" {
 		t.Error(diff)
 	}
-	n.same("status entries", 0, len(n.status(p)))
+	n.Same("status entries", 0, len(n.status(p)))
 }

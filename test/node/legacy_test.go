@@ -40,23 +40,23 @@ func TestC1_8RequestsOfAnOldShim(t *testing.T) {
 	conf := decoded(t, []byte(n.read("conf/00-multus.conf")))
 
 	result, err := n.post(api.PathCNI, "ADD", p, "eth0", conf, nil)
-	n.must(err)
-	n.same("the result's version", any("1.1.0"), result["cniVersion"])
-	n.same("interfaces", []string{"lo", "eth0", "net1"}, n.podLinks(p))
-	n.same("network-status", []netspec.StatusEntry{
+	n.Must(err)
+	n.Same("the result's version", any("1.1.0"), result["cniVersion"])
+	n.Same("interfaces", []string{"lo", "eth0", "net1"}, n.podLinks(p))
+	n.Same("network-status", []netspec.StatusEntry{
 		{Name: "primary", Interface: "eth0", IPs: []string{"10.1.0.2"}, MAC: "mac", Default: true, Gateway: []string{"10.1.0.1"}},
 		{Name: "default/lan", Interface: "net1", IPs: []string{"10.20.0.50"}, MAC: "mac"},
 		{Name: "default/fake", Interface: "net2"},
 	}, n.status(p))
-	n.same("CNI_ARGS keep what the runtime added", true, strings.HasSuffix(n.calls()[0].Args, ";X=ab"))
+	n.Same("CNI_ARGS keep what the runtime added", true, strings.HasSuffix(n.calls()[0].Args, ";X=ab"))
 	for _, verb := range []string{"CHECK", "STATUS"} {
 		_, err = n.post(api.PathCNI, verb, p, "eth0", conf, nil)
-		n.must(err)
+		n.Must(err)
 	}
 	result, err = n.post(api.PathCNI, "DEL", p, "eth0", conf, nil)
-	n.must(err)
-	n.same("the result of DEL", object(nil), result)
-	n.same("interfaces", []string{"lo"}, n.podLinks(p))
+	n.Must(err)
+	n.Same("the result of DEL", object(nil), result)
+	n.Same("interfaces", []string{"lo"}, n.podLinks(p))
 	n.clean()
 }
 
@@ -73,26 +73,26 @@ func TestC1_8DelegateIsGivenBackWithThePod(t *testing.T) {
 	attributes := &api.DelegateInterfaceAttributes{MacRequest: "02:00:00:00:04:04", CNIArgs: &args}
 
 	first, err := n.post(api.PathDelegate, "ADD", p, "hot0", conf, attributes)
-	n.must(err)
-	n.same("the MAC asked for", "02:00:00:00:04:04", n.facts(p, "hot0").MAC)
-	n.same("cni-args", any(object{"cni": object{"k": "v"}}), n.stdins("ADD")[0]["args"])
+	n.Must(err)
+	n.Same("the MAC asked for", "02:00:00:00:04:04", n.facts(p, "hot0").MAC)
+	n.Same("cni-args", any(object{"cni": object{"k": "v"}}), n.stdins("ADD")[0]["args"])
 	again, err := n.post(api.PathDelegate, "ADD", p, "hot0", conf, attributes)
-	n.must(err)
-	n.same("the answer to the same request again", first, again)
+	n.Must(err)
+	n.Same("the answer to the same request again", first, again)
 	// What is recorded is compared; the plugins are asked with checkDelegates alone (rule 18).
 	_, err = n.post(api.PathDelegate, "CHECK", p, "hot0", conf, attributes)
-	n.must(err)
+	n.Must(err)
 
 	other := n.fake("hot-too", nil)
 	_, err = n.post(api.PathDelegate, "ADD", p, "hot1", other, nil)
-	n.must(err)
-	n.same("the delegate's configuration, without the daemon's keys", decoded(t, []byte(text(other))), n.stdins("ADD")[1])
+	n.Must(err)
+	n.Same("the delegate's configuration, without the daemon's keys", decoded(t, []byte(text(other))), n.stdins("ADD")[1])
 	_, err = n.post(api.PathDelegate, "DEL", p, "hot1", other, nil)
-	n.must(err)
-	n.same("interfaces", []string{"lo", "eth0", "hot0"}, n.podLinks(p))
+	n.Must(err)
+	n.Same("interfaces", []string{"lo", "eth0", "hot0"}, n.podLinks(p))
 	n.detach(p)
-	n.same("interfaces", []string{"lo"}, n.podLinks(p))
-	n.same("calls", []string{"ADD hot", "ADD hot-too", "DEL hot-too", "DEL hot"}, n.began())
+	n.Same("interfaces", []string{"lo"}, n.podLinks(p))
+	n.Same("calls", []string{"ADD hot", "ADD hot-too", "DEL hot-too", "DEL hot"}, n.began())
 	n.clean()
 }
 
@@ -114,9 +114,9 @@ func TestR2DelegateCutOff(t *testing.T) {
 	}
 	d := n.begin("DEL", p)
 	n.write("open", "")
-	n.must(<-d.done)
-	n.same("calls", []string{"ADD hot", "DEL hot"}, n.began())
-	n.same("calls that ran at once", []string(nil), overlaps(n.calls()))
+	n.Must(<-d.done)
+	n.Same("calls", []string{"ADD hot", "DEL hot"}, n.began())
+	n.Same("calls that ran at once", []string(nil), overlaps(n.calls()))
 	n.clean()
 }
 
@@ -134,8 +134,8 @@ func TestC1_8NoExecutorSaysSo(t *testing.T) {
 func TestR9PodOfMultusV4(t *testing.T) {
 	tests := map[string]func(*node, *pod){
 		"all files":    func(*node, *pod) {},
-		"scratch only": func(n *node, _ *pod) { n.must(os.RemoveAll(n.path("state/results"))) },
-		"cache only":   func(n *node, p *pod) { n.must(os.Remove(n.path("state/" + p.ContainerID))) },
+		"scratch only": func(n *node, _ *pod) { n.Must(os.RemoveAll(n.path("state/results"))) },
+		"cache only":   func(n *node, p *pod) { n.Must(os.Remove(n.path("state/" + p.ContainerID))) },
 	}
 	for name, lose := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -144,10 +144,10 @@ func TestR9PodOfMultusV4(t *testing.T) {
 			n.attachAsV4(p, "eth0", n.bridged("primary", 1))
 			n.attachAsV4(p, "lan0", object{"cniVersion": "0.3.1", "name": "lan", "type": "macvlan", "master": "eth1", "ipam": n.hostLocal(20)})
 			n.attachAsV4(p, "net2", n.bridged("net-b", 2))
-			n.same("leases", 3, len(n.leases()))
+			n.Same("leases", 3, len(n.leases()))
 			lose(n, p)
 			n.detach(p)
-			n.same("interfaces", []string{"lo"}, n.podLinks(p))
+			n.Same("interfaces", []string{"lo"}, n.podLinks(p))
 			n.clean()
 		})
 	}
@@ -170,20 +170,20 @@ func (n *node) attachAsV4(p *pod, ifName string, conf object) {
 	} else {
 		var one *libcni.PluginConfig
 		one, err = libcni.ConfFromBytes([]byte(text(conf))) //nolint:staticcheck // v4 does so
-		n.must(err)
+		n.Must(err)
 		list, err = libcni.ConfListFromConf(one) //nolint:staticcheck // likewise
 		element["Conf"] = object{"cniVersion": conf["cniVersion"], "name": conf["name"], "type": conf["type"], "ipam": object{"type": "host-local"}}
 	}
-	n.must(err)
+	n.Must(err)
 	_, err = cni.AddNetworkList(n.Context(), list, rc)
-	n.must(err)
+	n.Must(err)
 	if ifName == "lan0" {
 		element["ifnameRequest"] = ifName
 	}
 	var elements []object
 	scratch := n.path("state/" + p.ContainerID)
 	if raw, err := os.ReadFile(scratch); err == nil {
-		n.must(json.Unmarshal(raw, &elements))
+		n.Must(json.Unmarshal(raw, &elements))
 	}
-	n.must(os.WriteFile(scratch, []byte(text(append(elements, element))), 0o600))
+	n.Must(os.WriteFile(scratch, []byte(text(append(elements, element))), 0o600))
 }

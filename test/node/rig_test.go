@@ -30,6 +30,7 @@ import (
 	"github.com/multus-thick/multus/internal/netns"
 	"github.com/multus-thick/multus/internal/netspec"
 	"github.com/multus-thick/multus/internal/testkit/apiserver"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 // nodeName is the name of every test's node, podNamespace that of its pods.
@@ -96,7 +97,7 @@ type setup struct {
 
 // node is a node of one test.
 type node struct {
-	*testing.T
+	check.T
 	dir      string
 	ns       string // its network namespace
 	api      *apiserver.Server
@@ -107,15 +108,15 @@ type node struct {
 
 func newNode(t *testing.T, s setup) *node {
 	t.Helper()
-	n := &node{T: t, dir: t.TempDir()}
+	n := &node{T: check.T{T: t}, dir: t.TempDir()}
 	for _, dir := range []string{"conf", "pods"} {
-		n.must(os.Mkdir(n.path(dir), 0o755))
+		n.Must(os.Mkdir(n.path(dir), 0o755))
 	}
 	n.write("log", "")
 	ns, err := netns.Create(n.dir, "node")
-	n.must(err)
+	n.Must(err)
 	n.ns = ns
-	t.Cleanup(func() { n.must(netns.Delete(ns)) })
+	t.Cleanup(func() { n.Must(netns.Delete(ns)) })
 	n.in(n.makeLinks)
 	n.links = n.nodeLinks()
 	start := apiserver.Start
@@ -126,7 +127,7 @@ func newNode(t *testing.T, s setup) *node {
 	t.Cleanup(n.api.Close)
 	n.api.RequireToken(s.token)
 	kubeconfig, err := n.api.Kubeconfig(n.dir)
-	n.must(err)
+	n.Must(err)
 	t.Cleanup(n.explain)
 	primary := n.bridged("primary", 1)
 	if s.primary != nil {
@@ -201,7 +202,7 @@ func (n *node) launchDaemon() {
 	n.Helper()
 	n.write("daemon-config.json", text(n.settings))
 	log, err := os.OpenFile(n.path("daemon.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	n.must(err)
+	n.Must(err)
 	defer log.Close()
 	d := &daemon{exec.Command(filepath.Join(binDir, "multus-daemon"), "-config", n.path("daemon-config.json")), make(chan error, 1)}
 	d.Env, d.Stdout, d.Stderr = []string{"PATH=/usr/bin:/bin", "MULTUS_NODE_NAME=" + nodeName}, log, log
@@ -220,12 +221,12 @@ func (n *node) stopDaemon(s os.Signal) error {
 	n.Helper()
 	d := n.daemon
 	n.daemon = nil
-	n.must(d.Process.Signal(s))
+	n.Must(d.Process.Signal(s))
 	select {
 	case err := <-d.ended:
 		return err
 	case <-time.After(20 * time.Second):
-		n.must(d.Process.Kill())
+		n.Must(d.Process.Kill())
 		n.Fatal("the daemon did not end in 20 s")
 		return nil
 	}
@@ -281,8 +282,8 @@ func (n *node) pod(name string, annotations map[string]string) *pod {
 func (n *node) sandbox(name string, annotations map[string]string) *pod {
 	n.Helper()
 	ns, err := netns.Create(n.path("pods"), name)
-	n.must(err)
-	n.Cleanup(func() { n.must(netns.Delete(ns)) })
+	n.Must(err)
+	n.Cleanup(func() { n.Must(netns.Delete(ns)) })
 	return &pod{Namespace: podNamespace, Name: name, UID: "uid-" + name, ContainerID: fmt.Sprintf("%064x", name), NetNS: ns, Annotations: annotations}
 }
 
@@ -342,7 +343,7 @@ func (n *node) rawStatus(p *pod) []netspec.StatusEntry {
 		return nil
 	}
 	all, err := netspec.ParseStatus(raw)
-	n.must(err)
+	n.Must(err)
 	return all
 }
 
@@ -350,21 +351,21 @@ func (n *node) rawStatus(p *pod) []netspec.StatusEntry {
 func (n *node) facts(p *pod, ifName string) attach.Facts {
 	n.Helper()
 	f, err := netns.New("").Facts(n.Context(), p.NetNS, ifName)
-	n.must(err)
+	n.Must(err)
 	return f
 }
 
 func (n *node) podLinks(p *pod) []string {
 	n.Helper()
 	all, err := netns.New("").Interfaces(n.Context(), p.NetNS)
-	n.must(err)
+	n.Must(err)
 	return all
 }
 
 func (n *node) nodeLinks() []string {
 	n.Helper()
 	all, err := netns.New("").Interfaces(n.Context(), n.ns)
-	n.must(err)
+	n.Must(err)
 	return all
 }
 
@@ -374,7 +375,7 @@ func (n *node) leases() []string { return n.files("ipam", "lock", "last_reserved
 // files are the names of the files below a folder, without those that begin so.
 func (n *node) files(dir string, without ...string) (names []string) {
 	n.Helper()
-	n.must(filepath.WalkDir(n.path(dir), func(path string, d fs.DirEntry, err error) error {
+	n.Must(filepath.WalkDir(n.path(dir), func(path string, d fs.DirEntry, err error) error {
 		skipped := func(prefix string) bool { return strings.HasPrefix(filepath.Base(path), prefix) }
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -391,7 +392,7 @@ func (n *node) files(dir string, without ...string) (names []string) {
 func (n *node) entries(dir string) (names []string) {
 	n.Helper()
 	all, err := os.ReadDir(n.path(dir))
-	n.must(err)
+	n.Must(err)
 	for _, e := range all {
 		names = append(names, e.Name())
 	}
@@ -401,7 +402,7 @@ func (n *node) entries(dir string) (names []string) {
 // removeSandbox takes a pod's namespace away.
 func (n *node) removeSandbox(p *pod) {
 	n.Helper()
-	n.must(netns.Delete(p.NetNS))
+	n.Must(netns.Delete(p.NetNS))
 }
 
 // clean demands that nothing is left of any pod: no record, no lock, no lease, no
@@ -428,9 +429,9 @@ func (n *node) age(pods ...*pod) {
 	n.Helper()
 	for _, p := range pods {
 		rec, err := n.record(p)
-		n.must(err)
+		n.Must(err)
 		rec.Created = rec.Created.Add(-time.Hour)
-		n.must(n.ledger().Save(rec, false))
+		n.Must(n.ledger().Save(rec, false))
 	}
 }
 
@@ -439,7 +440,7 @@ func (n *node) ledger() *ledger.Ledger { return ledger.New(n.path("state"), ledg
 // loseAddress takes the addresses off an interface of a pod.
 func (n *node) loseAddress(p *pod, ifName string) {
 	n.Helper()
-	n.must(netns.Do(p.NetNS, func() error {
+	n.Must(netns.Do(p.NetNS, func() error {
 		link, err := netlink.LinkByName(ifName)
 		if err != nil {
 			return err
@@ -456,35 +457,20 @@ func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
 func (n *node) write(name, content string) {
 	n.Helper()
-	n.must(os.WriteFile(n.path(name), []byte(content), 0o600))
+	n.Must(os.WriteFile(n.path(name), []byte(content), 0o600))
 }
 
 func (n *node) read(name string) string {
 	n.Helper()
 	raw, err := os.ReadFile(n.path(name))
-	n.must(err)
+	n.Must(err)
 	return string(raw)
 }
 
 // in runs f in the node's network namespace.
 func (n *node) in(f func() error) {
 	n.Helper()
-	n.must(netns.Do(n.ns, f))
-}
-
-func (n *node) must(err error) {
-	n.Helper()
-	if err != nil {
-		n.Fatal(err)
-	}
-}
-
-// same compares whole values.
-func (n *node) same(what string, want, got any) {
-	n.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		n.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	n.Must(netns.Do(n.ns, f))
 }
 
 // eventually polls until f succeeds, for 15 s at most.

@@ -128,7 +128,7 @@ func (n *node) del(p *pod) error                     { return (&call{node: n}).d
 func (n *node) attach(p *pod) (addresses []string) {
 	n.Helper()
 	result, err := n.add(p)
-	n.must(err)
+	n.Must(err)
 	for _, ip := range result.IPs {
 		addresses = append(addresses, ip.Address.String())
 	}
@@ -138,7 +138,7 @@ func (n *node) attach(p *pod) (addresses []string) {
 // detach is a DEL that must succeed.
 func (n *node) detach(p *pod) {
 	n.Helper()
-	n.must(n.del(p))
+	n.Must(n.del(p))
 }
 
 func (n *node) check(p *pod) error {
@@ -174,7 +174,7 @@ func (n *node) gc(valid ...*pod) error {
 // DEL of its own.
 func (n *node) forgetInRuntime(p *pod) {
 	n.Helper()
-	n.must(os.Remove(n.path("runtime/results/" + config.DefaultNetworkName + "-" + p.ContainerID + "-eth0")))
+	n.Must(os.Remove(n.path("runtime/results/" + config.DefaultNetworkName + "-" + p.ContainerID + "-eth0")))
 }
 
 // running is a call that has not been waited for.
@@ -258,7 +258,7 @@ func (n *node) calls() (all []line) {
 	n.Helper()
 	for text := range strings.Lines(n.read("log")) {
 		var l line
-		n.must(json.Unmarshal([]byte(text), &l))
+		n.Must(json.Unmarshal([]byte(text), &l))
 		all = append(all, l)
 	}
 	return all
@@ -292,7 +292,7 @@ func (n *node) awaitCall(what string) {
 // forget empties the fake plugin's log.
 func (n *node) forget() {
 	n.Helper()
-	n.must(os.Truncate(n.path("log"), 0))
+	n.Must(os.Truncate(n.path("log"), 0))
 }
 
 // quick is a primary network that makes nothing, for tests with many pods.

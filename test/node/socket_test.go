@@ -16,11 +16,11 @@ import (
 func TestC1_8SocketIsRoots(t *testing.T) {
 	n := newNode(t, setup{})
 	info, err := os.Stat(n.path("run/multus.sock"))
-	n.must(err)
-	n.same("the socket's mode", os.FileMode(0o600), info.Mode().Perm())
+	n.Must(err)
+	n.Same("the socket's mode", os.FileMode(0o600), info.Mode().Perm())
 	// Even where somebody opens the way, the daemon asks who comes.
 	for _, path := range []string{filepath.Dir(n.dir), n.dir, n.path("run"), n.path("run/multus.sock")} {
-		n.must(os.Chmod(path, 0o777))
+		n.Must(os.Chmod(path, 0o777))
 	}
 	for user, want := range map[int]string{0: "HTTP/1.1 200 OK", 65534: ""} {
 		answer, err := askAs(user, n.path("run/multus.sock"))
@@ -68,9 +68,9 @@ func ask(socket string) (string, error) {
 // cut the node off.
 func TestR4SocketComesBack(t *testing.T) {
 	n := newNode(t, setup{})
-	n.must(os.RemoveAll(n.path("run")))
+	n.Must(os.RemoveAll(n.path("run")))
 	n.eventually(func() error { return n.get(api.PathReadyz) })
-	n.must(n.stopDaemon(syscall.SIGTERM))
+	n.Must(n.stopDaemon(syscall.SIGTERM))
 	if _, err := os.Lstat(n.path("run/multus.sock")); !os.IsNotExist(err) {
 		t.Errorf("the socket is left behind: %v", err)
 	}

@@ -34,7 +34,7 @@ func TestT9Sigterm(t *testing.T) {
 			}
 			n.metric("multus_adds_in_flight 5")
 			conf := n.read("conf/00-multus.conf")
-			n.must(n.daemon.Process.Signal(syscall.SIGTERM))
+			n.Must(n.daemon.Process.Signal(syscall.SIGTERM))
 			// Readiness goes first; the rest still works.
 			n.eventually(func() error {
 				if n.get(api.PathReadyz) == nil {
@@ -42,20 +42,20 @@ func TestT9Sigterm(t *testing.T) {
 				}
 				return nil
 			})
-			n.must(n.get(api.PathHealthz))
-			n.same("the configuration while it drains", conf, n.read("conf/00-multus.conf"))
+			n.Must(n.get(api.PathHealthz))
+			n.Same("the configuration while it drains", conf, n.read("conf/00-multus.conf"))
 			late := n.pod("late", selecting("gated"))
 			_, err := n.add(late)
 			n.fails(err, types.ErrTryAgainLater, "shutting down")
 			n.write("open", "")
 			for _, r := range inFlight {
-				n.must(<-r.done)
+				n.Must(<-r.done)
 			}
 			d := n.daemon
 			n.daemon = nil
-			n.must(<-d.ended)
+			n.Must(<-d.ended)
 			_, err = os.Stat(n.path("conf/00-multus.conf"))
-			n.same("the configuration stays", tt.stays, err == nil)
+			n.Same("the configuration stays", tt.stays, err == nil)
 			n.write("conf/00-multus.conf", conf)
 			_, err = n.add(late)
 			n.fails(err, types.ErrTryAgainLater, n.path("run/multus.sock"))
@@ -74,9 +74,9 @@ func TestT9DrainEnds(t *testing.T) {
 	p := n.pod("p", selecting("gated"))
 	r := n.begin("ADD", p)
 	n.awaitCall("ADD gated")
-	n.must(n.stopDaemon(syscall.SIGTERM))
+	n.Must(n.stopDaemon(syscall.SIGTERM))
 	n.write("open", "")
-	n.must(<-r.done)
+	n.Must(<-r.done)
 	n.startDaemon()
 	n.detach(p)
 	n.clean()
@@ -88,13 +88,13 @@ func TestT10FixedConfigurationFile(t *testing.T) {
 	fixed := n.settings
 	fixed["type"] = "multus-shim"
 	n.write("fixed.conf", text(fixed))
-	n.must(os.Remove(n.path("conf/00-multus.conf")))
+	n.Must(os.Remove(n.path("conf/00-multus.conf")))
 	n.settings["multusConfigFile"], n.settings["unknownKey"] = n.path("fixed.conf"), 1
 	delete(n.settings, "type")
 	n.launchDaemon()
 	n.eventually(n.exists("conf/fixed.conf"))
 	n.eventually(func() error { return n.get(api.PathReadyz) })
-	n.must(os.Rename(n.path("conf/fixed.conf"), n.path("conf/00-multus.conf"))) // where the rig's runtime looks
+	n.Must(os.Rename(n.path("conf/fixed.conf"), n.path("conf/00-multus.conf"))) // where the rig's runtime looks
 	p := threeNetworks(n)
 	n.attach(p)
 	n.detach(p)
@@ -113,13 +113,13 @@ func TestT5PinnedPrimaryThroughTheDaemon(t *testing.T) {
 		return nil
 	})
 	_, err := os.Stat(n.path("conf/00-multus.conf"))
-	n.same("nothing is generated", true, errors.Is(err, os.ErrNotExist))
+	n.Same("nothing is generated", true, errors.Is(err, os.ErrNotExist))
 	n.write("conf/50-main.conflist", text(n.bridged("main", 7)))
 	n.eventually(func() error { return n.get(api.PathReadyz) })
 	p, plain := threeNetworks(n), n.pod("plain", nil)
-	n.same("the address", []string{"10.7.0.2/24"}, n.attach(p))
+	n.Same("the address", []string{"10.7.0.2/24"}, n.attach(p))
 	n.stopDaemon(syscall.SIGTERM)
-	n.same("the address without the daemon", []string{"10.7.0.3/24"}, n.attach(plain))
+	n.Same("the address without the daemon", []string{"10.7.0.3/24"}, n.attach(plain))
 	n.detach(p)
 	n.detach(plain)
 	n.clean()
@@ -130,7 +130,7 @@ func TestT5PinnedPrimaryThroughTheDaemon(t *testing.T) {
 func TestT6LowerPrimaryAppears(t *testing.T) {
 	n := newNode(t, setup{})
 	before := n.pod("before", nil)
-	n.same("the address", []string{"10.1.0.2/24"}, n.attach(before))
+	n.Same("the address", []string{"10.1.0.2/24"}, n.attach(before))
 	n.write("conf/08-self.conflist", `{"cniVersion":"1.0.0","name":"self","plugins":[{"type":"multus-shim"}]}`)
 	n.write("conf/02-half.conf", `{"cniVersion":"1.0.0","na`)
 	n.write("conf/05-first.conflist", text(n.bridged("first", 6)))
@@ -143,7 +143,7 @@ func TestT6LowerPrimaryAppears(t *testing.T) {
 		}
 		return nil
 	})
-	n.must(os.Remove(n.path("conf/10-primary.conflist")))
+	n.Must(os.Remove(n.path("conf/10-primary.conflist")))
 	n.detach(before)
 	n.clean()
 }
@@ -159,5 +159,5 @@ func TestT10WrongTypeEndsTheDaemon(t *testing.T) {
 	if err := <-d.ended; !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("the daemon ended with %v, want exit code 1", err)
 	}
-	n.same("its only words", "multus-daemon: "+n.path("daemon-config.json")+`: key "metricsPort": expected a number from 0 to 65535, found the text "9091"`+"\n", n.read("daemon.log"))
+	n.Same("its only words", "multus-daemon: "+n.path("daemon-config.json")+`: key "metricsPort": expected a number from 0 to 65535, found the text "9091"`+"\n", n.read("daemon.log"))
 }

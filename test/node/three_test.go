@@ -26,25 +26,25 @@ func TestC1_4ThreeNetworks(t *testing.T) {
 			n := newNode(t, setup{thin: thin})
 			p := threeNetworks(n)
 
-			n.same("the runtime's result", []string{"10.1.0.2/24"}, n.attach(p))
-			n.same("the pod's interfaces", []string{"lo", "eth0", "lan0", "net2"}, n.podLinks(p))
+			n.Same("the runtime's result", []string{"10.1.0.2/24"}, n.attach(p))
+			n.Same("the pod's interfaces", []string{"lo", "eth0", "lan0", "net2"}, n.podLinks(p))
 			seen := map[string]string{}
 			for _, ifName := range []string{"eth0", "lan0", "net2"} {
 				f := n.facts(p, ifName)
 				seen[ifName] = fmt.Sprint(f.Addresses, f.Routes, f.Up)
 			}
-			n.same("addresses and routes", map[string]string{
+			n.Same("addresses and routes", map[string]string{
 				"eth0": "[10.1.0.2/24] [] true",
 				"lan0": "[10.20.0.50/24] [] true",
 				"net2": "[10.30.0.2/24] [{0.0.0.0/0 10.30.0.1} {10.30.0.0/24 10.30.0.1} {10.30.0.1/32 invalid IP}] true",
 			}, seen)
-			n.same("network-status", []netspec.StatusEntry{
+			n.Same("network-status", []netspec.StatusEntry{
 				{Name: "primary", Interface: "eth0", IPs: []string{"10.1.0.2"}, MAC: "mac", Default: true},
 				{Name: "default/lan", Interface: "lan0", IPs: []string{"10.20.0.50"}, MAC: "mac"},
 				{Name: "default/p2p", Interface: "net2", IPs: []string{"10.30.0.2"}, MAC: "mac", Gateway: []string{"10.30.0.1"}},
 			}, n.status(p))
 			for _, e := range n.rawStatus(p) {
-				n.same("the MAC of "+e.Interface, n.facts(p, e.Interface).MAC, e.MAC)
+				n.Same("the MAC of "+e.Interface, n.facts(p, e.Interface).MAC, e.MAC)
 			}
 			n.eventually(func() error {
 				return n.saidEvents(
@@ -52,13 +52,13 @@ func TestC1_4ThreeNetworks(t *testing.T) {
 					"AddedInterface: Add lan0 [10.20.0.50] from default/lan",
 					"AddedInterface: Add net2 [10.30.0.2] from default/p2p")
 			})
-			n.must(n.check(p))
+			n.Must(n.check(p))
 
 			n.api.ResetRequests()
 			n.detach(p)
-			n.same("the pod's interfaces after DEL", []string{"lo"}, n.podLinks(p))
+			n.Same("the pod's interfaces after DEL", []string{"lo"}, n.podLinks(p))
 			n.clean()
-			n.same("writes at DEL", []string(nil), n.writes())
+			n.Same("writes at DEL", []string(nil), n.writes())
 			n.detach(p) // once more: nothing is there, and that is fine
 		})
 	}
@@ -87,8 +87,8 @@ func TestC1_7WhatDelegatesReceive(t *testing.T) {
 			got = append(got, received{l.Command + " " + l.Network, l.IfName, l.NetNS, l.Args, l.Path})
 		}
 	}
-	n.same("what delegates received", want, got)
-	n.same("capability arguments of net-a", any(object{
+	n.Same("what delegates received", want, got)
+	n.Same("capability arguments of net-a", any(object{
 		"dns": object{"Servers": []any{"10.96.0.10"}, "Searches": []any{"cluster.local"}, "Options": []any{"ndots:5"}},
 		"ips": []any{"10.2.0.7/24"},
 	}), n.stdins("ADD")[1]["runtimeConfig"])
