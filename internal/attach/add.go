@@ -137,11 +137,17 @@ func (a *adding) attachOne(ctx context.Context, i int) error {
 	begin := time.Now()
 	a.started[i] = true
 	result, err := a.Runner.Add(ctx, a.rec.attachment(i, a.lock))
-	a.rec.Outcomes[i] = Outcome{Result: result, Millis: time.Since(begin).Milliseconds()}
+	a.rec.Outcomes[i] = Outcome{Result: result, Millis: time.Since(begin).Milliseconds(), Refused: refused(err)}
 	if err != nil {
 		return a.rec.failure(i, "ADD", err)
 	}
 	return nil
+}
+
+// refused tells that plugins answered with an error, and not for the time being.
+func refused(err error) bool {
+	var answer *types.Error
+	return errors.As(err, &answer) && answer.Code != types.ErrTryAgainLater
 }
 
 // undo gives back everything in reverse order. It goes on when the caller is gone,

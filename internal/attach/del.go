@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -27,25 +28,39 @@ func (e *Engine) Del(ctx context.Context, sb Sandbox, ifName string) (Record, er
 	return rec, e.detach(ctx, rec, lock)
 }
 
+// owedFor is how long a network that ADD refused is asked again to clean up.
+const owedFor = time.Hour
+
 // detach deletes the attachments of a record that are not deleted yet, under the
 // sandbox's lock, and then the record. It records how far it got.
+//
+// A network that refused ADD may refuse DEL for the same reason, for ever: a
+// configuration that its plugin cannot read. The pod never had it, and must go. So it is
+// no failure, but the record stays, and Sweep asks again for an hour.
 func (e *Engine) detach(ctx context.Context, rec Record, lock Lock) error {
 	outcomes := make([]Outcome, len(rec.Plan.Attachments)) // the caller's stay as they are
 	copy(outcomes, rec.Outcomes)
 	rec.Outcomes = outcomes
-	var failed []error
+	var failed, owed []error
 	for i := len(rec.Plan.Attachments) - 1; i >= 0; i-- {
 		if rec.Outcomes[i].Detached {
 			continue
 		}
 		err := e.Runner.Del(ctx, rec.attachment(i, lock), rec.Outcomes[i].Result)
-		if err != nil && !alreadyGone(err) {
+		switch {
+		case err == nil || alreadyGone(err):
+			rec.Outcomes[i].Detached = true
+		case rec.Outcomes[i].Refused:
+			owed = append(owed, rec.failure(i, "DEL", err))
+		default:
 			failed = append(failed, rec.failure(i, "DEL", err))
-			continue
 		}
-		rec.Outcomes[i].Detached = true
 	}
-	if len(failed) == 0 {
+	again := e.now().Sub(rec.Created) < owedFor
+	if len(owed) > 0 {
+		e.Log.Error("a network that refused to attach refuses to clean up too: what it may hold is lost, unless a later try succeeds", "later try", again, "error", errors.Join(owed...))
+	}
+	if len(failed) == 0 && (len(owed) == 0 || !again) {
 		return e.Ledger.Remove(rec.Sandbox.ContainerID)
 	}
 	rec.State = Detaching

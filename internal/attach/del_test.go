@@ -1,11 +1,13 @@
 package attach_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -196,4 +198,61 @@ func TestR9DelOfV4sRecord(t *testing.T) {
 	r.mustDel(pod1)
 	r.delegates("DEL primary pod-1/eth0")
 	r.state(before)
+}
+
+// A network that refuses ADD, and DEL too, never keeps its pod from going: a NAD that
+// its plugin cannot read. Its clean-up stays owed, for an hour.
+func TestT17RefusedNetworkKeepsNoPod(t *testing.T) {
+	bad := types.NewError(types.ErrInvalidNetworkConfig, "invalid CIDR address: 172.30.0.0/99", "")
+	r := newRig(t)
+	before := r.host.String()
+	down := true
+	r.host.On("ADD net-b", fakehost.Fail(bad))
+	r.host.On("DEL net-b", func(context.Context) error {
+		if down {
+			return bad
+		}
+		return nil
+	})
+	_, err := r.Add(t.Context(), pod1, threeNetworks(pod1))
+	fails(t, err, types.ErrInvalidNetworkConfig, "pod ns/pod-1: network ns/net-b (interface net2): ADD: invalid CIDR address: 172.30.0.0/99")
+	owed := r.host.String()
+	if !strings.Contains(owed, "record pod-1 detaching primary/eth0(detached) net-a/net1(detached) net-b/net2(no result)\n") {
+		t.Errorf("the host:\n%s", owed)
+	}
+	for range 2 {
+		r.host.Transcript()
+		r.mustDel(pod1)
+		r.delegates("DEL net-b pod-1/net2")
+		r.state(owed)
+	}
+	down = false
+	r.mustDel(pod1)
+	r.state(before)
+
+	down = true
+	_, _ = r.Add(t.Context(), pod1, threeNetworks(pod1))
+	r.Now = func() time.Time { return birth.Add(time.Hour) }
+	r.mustDel(pod1)
+	if _, err := r.host.Record("pod-1"); !errors.Is(err, attach.ErrNoRecord) {
+		t.Errorf("the record after an hour: %v", err)
+	}
+}
+
+// Which failures of ADD are the plugin's last word: after the others, a failing DEL is
+// a failure.
+func TestT17NotYetIsNoRefusal(t *testing.T) {
+	for _, notYet := range []error{
+		types.NewError(types.ErrTryAgainLater, "ended after its time limit of 3m0s", ""),
+		errors.New("a plugin that was not run"),
+	} {
+		r := newRig(t)
+		r.host.On("ADD net-b", fakehost.Fail(notYet))
+		r.host.On("DEL net-b", fakehost.Fail(storeDown))
+		if _, err := r.Add(t.Context(), pod1, threeNetworks(pod1)); err == nil {
+			t.Error("ADD succeeded")
+		}
+		_, err := r.Del(t.Context(), pod1, "eth0")
+		fails(t, err, 117, "pod ns/pod-1: network ns/net-b (interface net2): DEL: address store down")
+	}
 }

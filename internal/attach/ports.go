@@ -147,6 +147,9 @@ type Outcome struct {
 	// userspace driver has the interface, or the result names more than there is.
 	// CHECK does not compare it then.
 	Unseen bool `json:"unseen,omitempty"`
+	// Refused says that the plugins answered ADD with an error: the pod never had this
+	// network. DEL has them clean up all the same, but does not fail where they cannot.
+	Refused bool `json:"refused,omitempty"`
 	// Detached says that DEL has given this attachment back.
 	Detached bool `json:"detached,omitempty"`
 	// Millis is how long the plugins took.

@@ -31,6 +31,9 @@ func printPod(w io.Writer, p trial.Pod) {
 		printError(w, "ADD", p.Error)
 		return
 	}
+	for _, warning := range p.Warnings {
+		fmt.Fprintln(w, "  warning: "+warning)
+	}
 	t := table(w)
 	row(t, "NETWORK", "INTERFACE", "MAC", "ADDRESSES", "DEFAULT ROUTE")
 	for _, i := range p.Interfaces {

@@ -32,7 +32,7 @@ const (
 
 // parseElement reads one selection element (multi-net-spec 4.1.2). A member that is
 // wrong is left out of the selection. Keys without a dot that nobody knows are
-// ignored, as v4 does; keys with a dot are extensions.
+// listed and no problem, as v4 ignores them; keys with a dot are extensions.
 func parseElement(number int, raw json.RawMessage, namespace string) (Selection, []Problem) {
 	var s Selection
 	var problems []Problem
@@ -60,7 +60,7 @@ func parseElement(number int, raw json.RawMessage, namespace string) (Selection,
 	s.CNIArgs = o.cniArgs()
 	s.DefaultRoute = o.defaultRoute()
 	s.IPAMClaimReference = o.text("ipam-claim-reference", rightText, anyText)
-	s.Extensions = o.extensions()
+	s.Extensions, s.Unknown = o.extensions()
 	for i := range problems {
 		problems[i].Network = s.known()
 	}
@@ -225,17 +225,26 @@ func (o object) defaultRoute() *[]netip.Addr {
 	return &unmapped
 }
 
-func (o object) extensions() map[string]json.RawMessage {
-	var found map[string]json.RawMessage
-	for key, value := range o.members {
-		if strings.Contains(key, ".") {
+// elementKeys are the keys of a selection element, sorted.
+var elementKeys = []string{
+	"bandwidth", "cni-args", "default-route", "deviceID", "infiniband-guid", "interface", "interfaceRequest",
+	"ipam-claim-reference", "ips", "mac", "name", "namespace", "portMappings",
+}
+
+func (o object) extensions() (found map[string]json.RawMessage, unknown []string) {
+	for _, key := range slices.Sorted(maps.Keys(o.members)) {
+		isKey := func(known string) bool { return strings.EqualFold(known, key) }
+		switch {
+		case strings.Contains(key, "."):
 			if found == nil {
 				found = map[string]json.RawMessage{}
 			}
-			found[key] = compact(value)
+			found[key] = compact(o.members[key])
+		case !slices.ContainsFunc(elementKeys, isKey):
+			unknown = append(unknown, key)
 		}
 	}
-	return found
+	return found, unknown
 }
 
 func compact(raw json.RawMessage) json.RawMessage {

@@ -55,14 +55,15 @@ func Found(raw json.RawMessage) string {
 		if json.Unmarshal(raw, &s) != nil {
 			return "a broken text"
 		}
-		return "the text " + strconv.Quote(shorten(s))
+		return "the text " + strconv.Quote(Shorten(s))
 	case 't', 'f', 'n':
-		return shorten(string(raw))
+		return Shorten(string(raw))
 	}
-	return "the number " + shorten(string(raw))
+	return "the number " + Shorten(string(raw))
 }
 
-func shorten(s string) string {
+// Shorten cuts a user's text that a message repeats.
+func Shorten(s string) string {
 	if runes := []rune(s); len(runes) > longestFound {
 		return string(runes[:longestFound]) + "…"
 	}

@@ -61,6 +61,7 @@ func TestC1_5BothForms(t *testing.T) {
 			DeviceID:     "0000:03:02.3", CNIArgs: raws("big", "9007199254740993", "tree", `{"a":[1.50]}`),
 			DefaultRoute: addrs("10.1.2.1", "fd00::1"), IPAMClaimReference: "vm.net-a",
 			Extensions: raws("example.com/hint", `{"x":1.0}`),
+			Unknown:    []string{"future"},
 		}}},
 		{
 			"null, empty and missing are the same", `[{"name": "net-a", "namespace": "", "interface": null, "mac": "", "infiniband-guid": "",

@@ -52,6 +52,8 @@ type Selection struct {
 	IPAMClaimReference string        `json:"ipam-claim-reference,omitempty"`
 	// Extensions are the keys with a dot (reverse-DNS names), as written.
 	Extensions map[string]json.RawMessage `json:"-"`
+	// Unknown are the keys that nobody knows, sorted: misspelt ones, most likely.
+	Unknown []string `json:"-"`
 }
 
 // Ref is the network that the element selects.

@@ -42,6 +42,9 @@ func (b *builder) request(a *Attachment, n network) {
 		b.problem(netspec.Problem{Element: a.Element, Network: a.Network, Wrong: fmt.Sprintf("the network's configuration, cni-args included, is nested deeper than %d levels", maxDepth), Right: "a flatter one"})
 	}
 	b.capabilityRule(a, s)
+	for _, key := range s.Unknown {
+		b.warn(netspec.Problem{Element: a.Element, Network: a.Network, Key: netspec.Shorten(key), Wrong: "no such key is known, so it does nothing", Right: "a key of multi-net-spec 4.1.2, or a name of your own with a dot in it"})
+	}
 	if a.Role == Primary {
 		s = &netspec.Selection{} // it gets the runtime's values only (contract 1.7)
 	}
@@ -188,6 +191,10 @@ func (b *builder) capabilityRule(a *Attachment, s *netspec.Selection) {
 			b.problem(p)
 			continue
 		}
-		b.warnings = append(b.warnings, fmt.Sprintf("pod %s: %s", b.pod.Pod, p))
+		b.warn(p)
 	}
+}
+
+func (b *builder) warn(p netspec.Problem) {
+	b.warnings = append(b.warnings, fmt.Sprintf("pod %s: %s", b.pod.Pod, p))
 }

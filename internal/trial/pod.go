@@ -18,6 +18,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/multus-thick/multus/internal/gather"
+	"github.com/multus-thick/multus/internal/ledger"
 	"github.com/multus-thick/multus/internal/manifest"
 	"github.com/multus-thick/multus/internal/netns"
 	"github.com/multus-thick/multus/internal/netspec"
@@ -32,6 +33,8 @@ type Pod struct {
 	NetNS       string `json:"netns"` // path on the node
 	// Error is the plugin's, where the pod could not be attached. The rest is empty then.
 	Error *types.Error `json:"error,omitempty"`
+	// Warnings are the plan's findings that did not stop the pod, one line each.
+	Warnings []string `json:"warnings,omitempty"`
 	// Interfaces and Routes are what is in the pod's namespace, loopback excepted.
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	Routes     []Route     `json:"routes,omitempty"`
@@ -119,6 +122,11 @@ func (n *Node) observe(ctx context.Context, p *Pod) error {
 		return fmt.Errorf("pod %s: %w", p, err)
 	}
 	p.Status = text
+	rec, err := ledger.New(ledgerDir, ledger.BootID()).Load(p.ContainerID)
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", p, err)
+	}
+	p.Warnings = rec.Plan.Warnings
 	links := netns.New("")
 	names, err := links.Interfaces(ctx, p.NetNS)
 	if err != nil {

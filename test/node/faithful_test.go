@@ -167,3 +167,23 @@ func TestT25GCFreesTheStaleAlone(t *testing.T) {
 	}
 	n.clean()
 }
+
+// A NAD that its plugins can neither attach nor delete: its pod gets the plugin's words,
+// and is not kept from going.
+func TestT17NoPodIsKeptByABadNAD(t *testing.T) {
+	n := newNode(t, setup{})
+	ipam := n.hostLocal(20)
+	ipam["ranges"] = []any{[]any{object{"subnet": "172.30.0.0/99"}}}
+	n.nad("lan", object{"cniVersion": "0.3.1", "type": "macvlan", "master": "eth1", "ipam": ipam})
+	p := n.pod("p", selecting("lan"))
+	_, err := n.add(p)
+	n.Fails(err, types.ErrInternal, `network default/lan (interface net1): ADD: plugin "macvlan" (ADD): invalid CIDR address: 172.30.0.0/99`)
+	n.detach(p)
+	n.Must(n.del(p))
+	rec, err := n.record(p)
+	n.Must(err)
+	n.Same("what is still owed", []bool{true, false}, []bool{rec.Outcomes[0].Detached, rec.Outcomes[1].Detached})
+	n.age(p)
+	n.detach(p)
+	n.clean()
+}
