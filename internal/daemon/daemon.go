@@ -36,6 +36,9 @@ type Cluster interface {
 	Run(ctx context.Context) error
 	// Problem says why the caches cannot be relied on yet; empty when they can.
 	Problem() string
+	// LastSync is the last moment at which the caches were known to follow the API; zero
+	// before the first.
+	LastSync() time.Time
 	// PatchStatus writes the network-status annotation of the pod with this UID, and
 	// retries until ctx ends. An error before that is final.
 	PatchStatus(ctx context.Context, pod plan.Pod, text string) error

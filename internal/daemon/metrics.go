@@ -1,11 +1,12 @@
 package daemon
 
 import (
-	"log/slog"
+	"math"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/multus-thick/multus/api"
-	"github.com/multus-thick/multus/internal/confgen"
+	"github.com/multus-thick/multus/internal/version"
 )
 
 // metrics are the daemon's own, in a registry of their own.
@@ -24,7 +25,41 @@ type metrics struct {
 	delegates  *prometheus.HistogramVec
 	patches    *prometheus.CounterVec
 	config     *prometheus.CounterVec
+	waits      prometheus.Histogram
+	rejected   *prometheus.CounterVec
+	// What delegates are called and what they answer is not ours to bound.
+	plugins, codes vocabulary
 }
+
+// maxWords bounds the values of a label that come from outside.
+const maxWords = 50
+
+// vocabulary is the first values of a label; later ones are "other".
+type vocabulary struct {
+	mu    sync.Mutex
+	words map[string]bool
+}
+
+func (v *vocabulary) word(w string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.words == nil {
+		v.words = map[string]bool{}
+	}
+	if !v.words[w] && len(v.words) >= maxWords {
+		return byOther
+	}
+	v.words[w] = true
+	return w
+}
+
+// Values of labels.
+const (
+	byMultus         = "multus"
+	byOther          = "other"
+	rejectedLeft     = "left"
+	rejectedDraining = "draining"
+)
 
 func newMetrics() *metrics {
 	m := &metrics{
@@ -46,8 +81,31 @@ func newMetrics() *metrics {
 		config: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "multus_config_changes_total", Help: "Changes of the generated configuration: written by the daemon, or by another program.",
 		}, []string{"by"}),
+		waits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "multus_add_wait_seconds", Help: "How long ADDs waited until they were admitted.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "multus_adds_rejected_total", Help: "ADDs that were not admitted: their caller left or ran out of time (left), or the daemon shut down (draining).",
+		}, []string{"reason"}),
 	}
-	m.registry.MustRegister(m.requests, m.operations, m.delegates, m.patches, m.config,
+	// What has not happened yet is 0 and not absent, so that alerts can count from there.
+	for _, outcome := range []string{"ok", "failed"} {
+		m.patches.WithLabelValues(outcome)
+	}
+	for _, by := range []string{byMultus, byOther} {
+		m.config.WithLabelValues(by)
+	}
+	for _, reason := range []string{rejectedLeft, rejectedDraining} {
+		m.rejected.WithLabelValues(reason)
+	}
+	build := version.Get()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "multus_build_info", Help: "1, with what this daemon was built from.",
+		ConstLabels: prometheus.Labels{"version": build.Version, "commit": build.Commit, "goversion": runtime.Version()},
+	})
+	info.Set(1)
+	m.registry.MustRegister(m.requests, m.operations, m.delegates, m.patches, m.config, m.waits, m.rejected, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -66,6 +124,14 @@ func (m *metrics) watch(d *Daemon) {
 		}
 		return 0
 	})
+	gauge("multus_cache_age_seconds", "How long ago the daemon's memory of pods and networks was known to follow the API; +Inf before the first time.", func() float64 {
+		last := d.Cluster.LastSync()
+		if last.IsZero() {
+			return math.Inf(1)
+		}
+		return max(0, time.Since(last).Seconds())
+	})
+	m.registry.MustRegister(newInventory(d))
 }
 
 func (m *metrics) handler() http.Handler {
@@ -77,7 +143,7 @@ func (m *metrics) observe(r api.Report) {
 	if r.Error != nil {
 		code = strconv.FormatUint(uint64(r.Error.Code), 10)
 	}
-	m.operations.WithLabelValues(r.Verb, code).Observe(seconds(r.Millis))
+	m.operations.WithLabelValues(r.Verb, m.codes.word(code)).Observe(seconds(r.Millis))
 	if r.Verb != "ADD" {
 		return
 	}
@@ -87,7 +153,7 @@ func (m *metrics) observe(r api.Report) {
 			outcome = "failed"
 		}
 		if len(a.Plugins) > 0 {
-			m.delegates.WithLabelValues(a.Plugins[0], outcome).Observe(seconds(a.Millis))
+			m.delegates.WithLabelValues(m.plugins.word(a.Plugins[0]), outcome).Observe(seconds(a.Millis))
 		}
 	}
 }
@@ -120,44 +186,4 @@ func (d *Daemon) metricsHandler() http.Handler {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return mux
-}
-
-// configObserver tells of the generated configuration, in the log and in metrics.
-type configObserver struct {
-	log     *slog.Logger
-	metrics *metrics
-}
-
-func (o *configObserver) Chosen(c confgen.Choice) {
-	o.log.Info("the primary network is chosen", "file", c.Name, "network", c.Config.Name(), "why", c.Why)
-}
-
-func (o *configObserver) Skipped(s confgen.Skipped) {
-	o.log.Warn("not a primary network", "file", s.Name, "why", s.Reason)
-}
-
-func (o *configObserver) Written(path string) {
-	o.metrics.config.WithLabelValues("multus").Inc()
-	o.log.Info("the generated configuration is in place", "file", path)
-}
-
-func (o *configObserver) Waiting(reason string) {
-	o.log.Warn("nothing can be generated now", "why", reason)
-}
-
-func (o *configObserver) Lost(what string, withdrawn bool) {
-	o.log.Error("the generated configuration has lost its ground", "what", what, "withdrawn", withdrawn)
-}
-
-func (o *configObserver) Foreign(change string, restoreIn time.Duration) {
-	o.metrics.config.WithLabelValues("other").Inc()
-	o.log.Error("another program changed the generated configuration", "change", change, "restored in", restoreIn.String())
-}
-
-func (o *configObserver) Shadowed(by string) {
-	o.log.Error("another configuration goes before the generated one, so the runtime does not call Multus", "file", by)
-}
-
-func (o *configObserver) Failed(err error) {
-	o.log.Error("the generated configuration", "error", strings.TrimSpace(err.Error()))
 }

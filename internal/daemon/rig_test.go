@@ -43,6 +43,7 @@ type fakeCluster struct {
 	pods    map[string]gather.Pod // by "namespace/name"
 	nads    map[string]string     // configurations
 	problem string
+	synced  time.Time
 	patch   func(ctx context.Context) error // nil for success
 	ends    error                           // of Run, at once, where it is not nil
 	told    []string                        // patches and events
@@ -90,6 +91,12 @@ func (c *fakeCluster) Problem() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.problem
+}
+
+func (c *fakeCluster) LastSync() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.synced
 }
 
 func (c *fakeCluster) PatchStatus(ctx context.Context, pod plan.Pod, text string) error {

@@ -130,6 +130,7 @@ func (d *Daemon) plan(ctx context.Context, place *place, req api.PlanRequest) (*
 		return nil, fmt.Errorf("the plugin speaks protocol %d, this daemon %d: update the daemon", req.Protocol, api.Protocol)
 	}
 	if d.draining.Load() {
+		d.metrics.rejected.WithLabelValues(rejectedDraining).Inc()
 		return nil, errDraining
 	}
 	d.compare(req.Ledger)
@@ -164,13 +165,17 @@ var errDraining = api.WithCode(types.ErrTryAgainLater, errors.New("the Multus da
 // admit waits for a place until ctx ends. Who still waits when the daemon begins to
 // drain comes again: an ADD that began now would not be over in time.
 func (d *Daemon) admit(ctx context.Context, place *place) error {
+	begin := time.Now()
 	if err := place.take(ctx); err != nil {
+		d.metrics.rejected.WithLabelValues(rejectedLeft).Inc()
 		return api.WithCode(types.ErrTryAgainLater, fmt.Errorf("not admitted in time: %w", err))
 	}
 	if d.draining.Load() {
 		place.giveBack()
+		d.metrics.rejected.WithLabelValues(rejectedDraining).Inc()
 		return errDraining
 	}
+	d.metrics.waits.Observe(time.Since(begin).Seconds())
 	return nil
 }
 

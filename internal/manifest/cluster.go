@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/multus-thick/multus/internal/atomicfile"
 	"github.com/multus-thick/multus/internal/gather"
@@ -26,6 +27,9 @@ func (f *Folder) Run(ctx context.Context) error {
 
 // Problem is daemon.Cluster's: files are never out of reach.
 func (f *Folder) Problem() string { return "" }
+
+// LastSync is daemon.Cluster's: files are read when they are asked for.
+func (f *Folder) LastSync() time.Time { return time.Now() }
 
 // PatchStatus writes the text of the pod's network-status annotation to the folder's
 // file status/<namespace>/<name>.json, atomically.

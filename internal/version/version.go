@@ -22,38 +22,43 @@ var (
 // "multus: version:v5.0.0(clean,released), commit:1a2b3c, date:2026-12-02T00:00:00Z".
 // No part is ever empty.
 func String(program string) string {
+	return program + ": " + Get().String()
+}
+
+// Build is what is known of a build. No member but Release is ever empty.
+type Build struct{ Version, Commit, Tree, Release, Date string }
+
+// Get is this program's.
+func Get() Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
-	injected := build{version, commit, gitTreeState, releaseStatus, date}
-	return program + ": " + injected.or(info).String()
+	injected := Build{version, commit, gitTreeState, releaseStatus, date}
+	return injected.or(info)
 }
 
-// build is what is known of a build.
-type build struct{ version, commit, tree, release, date string }
-
 // or fills what is empty from Go's build information.
-func (b build) or(info *debug.BuildInfo) build {
+func (b Build) or(info *debug.BuildInfo) Build {
 	vcs := map[string]string{}
 	for _, s := range info.Settings {
 		vcs[s.Key] = s.Value
 	}
 	tree := map[string]string{"true": "dirty", "false": "clean"}[vcs["vcs.modified"]]
 	const unknown = "unknown"
-	return build{
-		version: cmp.Or(b.version, info.Main.Version, unknown),
-		commit:  cmp.Or(b.commit, vcs["vcs.revision"], unknown),
-		tree:    cmp.Or(b.tree, tree, unknown),
-		release: b.release,
-		date:    cmp.Or(b.date, vcs["vcs.time"], unknown),
+	return Build{
+		Version: cmp.Or(b.Version, info.Main.Version, unknown),
+		Commit:  cmp.Or(b.Commit, vcs["vcs.revision"], unknown),
+		Tree:    cmp.Or(b.Tree, tree, unknown),
+		Release: b.Release,
+		Date:    cmp.Or(b.Date, vcs["vcs.time"], unknown),
 	}
 }
 
-func (b build) String() string {
+func (b Build) String() string {
 	released := ""
-	if b.release == "released" {
+	if b.Release == "released" {
 		released = ",released"
 	}
-	return fmt.Sprintf("version:%s(%s%s), commit:%s, date:%s", b.version, b.tree, released, b.commit, b.date)
+	return fmt.Sprintf("version:%s(%s%s), commit:%s, date:%s", b.Version, b.Tree, released, b.Commit, b.Date)
 }

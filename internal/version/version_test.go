@@ -12,14 +12,14 @@ func TestC1_1VersionString(t *testing.T) {
 	}
 	vcs := []debug.BuildSetting{{Key: "vcs.revision", Value: "1a2b"}, {Key: "vcs.time", Value: "2026-12-02T00:00:00Z"}, {Key: "vcs.modified", Value: "true"}}
 	tests := map[string]struct {
-		injected build
+		injected Build
 		info     *debug.BuildInfo
 		want     string
 	}{
-		"a release":     {build{"v5.0.0", "9f8e", "clean", "released", "2026-01-01"}, info("(devel)", vcs...), "version:v5.0.0(clean,released), commit:9f8e, date:2026-01-01"},
-		"no release":    {build{"v5.0.0", "9f8e", "dirty", "unreleased", "2026-01-01"}, info(""), "version:v5.0.0(dirty), commit:9f8e, date:2026-01-01"},
-		"go build":      {build{}, info("v5.0.1-0.2026", vcs...), "version:v5.0.1-0.2026(dirty), commit:1a2b, date:2026-12-02T00:00:00Z"},
-		"nothing known": {build{}, info(""), "version:unknown(unknown), commit:unknown, date:unknown"},
+		"a release":     {Build{"v5.0.0", "9f8e", "clean", "released", "2026-01-01"}, info("(devel)", vcs...), "version:v5.0.0(clean,released), commit:9f8e, date:2026-01-01"},
+		"no release":    {Build{"v5.0.0", "9f8e", "dirty", "unreleased", "2026-01-01"}, info(""), "version:v5.0.0(dirty), commit:9f8e, date:2026-01-01"},
+		"go build":      {Build{}, info("v5.0.1-0.2026", vcs...), "version:v5.0.1-0.2026(dirty), commit:1a2b, date:2026-12-02T00:00:00Z"},
+		"nothing known": {Build{}, info(""), "version:unknown(unknown), commit:unknown, date:unknown"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
