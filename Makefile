@@ -39,6 +39,7 @@ demo: root build plugins ## Attach a pod to three networks, with no cluster, and
 .PHONY: test
 test: root gcc build plugins ## Run all tests: unit, fuzz seeds, the node suite in network namespaces.
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on $(TESTFLAGS) ./...
+	cd test/deploy && $(GO) test -count=1 $(TESTFLAGS) ./... # what it reads lies outside of its module
 	./test/no-skips.sh
 
 .PHONY: bench
@@ -53,6 +54,20 @@ lint: ## Run the linters.
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZTIME (default 20s).
 	GO='$(GO)' FUZZTIME='$(or $(FUZZTIME),20s)' ./test/fuzz.sh
+
+# docs/images.md tells what each of these does.
+IMAGE ?= localhost/multus-cni
+PLATFORMS ?=
+BASE ?= scratch
+MIRROR ?=
+ROOTFS ?=
+OUT ?= $(BIN)/image
+
+.PHONY: image
+image: ## Build the container images into bin/image; PLATFORMS=all for every platform.
+	cd tools/image && $(GO) build -trimpath -o ../../$(BIN)/mkimage .
+	@$(BIN)/mkimage -out '$(OUT)' -go '$(GO)' -ldflags '$(LDFLAGS)' -name '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' \
+		-date '$(DATE)' -platforms '$(PLATFORMS)' -base '$(BASE)' -mirror '$(MIRROR)' -rootfs '$(ROOTFS)'
 
 .PHONY: clean
 clean: ## Remove bin/.

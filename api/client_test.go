@@ -175,7 +175,7 @@ func TestC1_8OtherCalls(t *testing.T) {
 	if diff := cmp.Diff(sent, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := c.Get(t.Context(), "/none"); fmt.Sprint(err) != `the daemon answered HTTP 404: "404 page not found\n"` {
+	if _, err := c.Get(t.Context(), "/none"); fmt.Sprint(err) != `the daemon answered HTTP 404: "404 page not found"` {
 		t.Errorf("a path that is not there gives %v", err)
 	}
 }

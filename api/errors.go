@@ -103,7 +103,7 @@ func readError(status int, body []byte) error {
 		if len(body) > longest {
 			body = body[:longest]
 		}
-		return fmt.Errorf("the daemon answered HTTP %d: %q", status, body)
+		return fmt.Errorf("the daemon answered HTTP %d: %q", status, bytes.TrimSpace(body))
 	}
 	if status == http.StatusConflict {
 		return depends{&cni}

@@ -80,11 +80,11 @@ func TestC1_8WriteError(t *testing.T) {
 
 func TestC1_8ErrorsThatAreNoCNIErrors(t *testing.T) {
 	for body, want := range map[string]string{
-		"out of order\n":             `the daemon answered HTTP 500: "out of order\n"`,
+		"out of order\n":             `the daemon answered HTTP 500: "out of order"`,
 		"":                           `the daemon answered HTTP 500: ""`,
 		`{"code":7}`:                 `the daemon answered HTTP 500: "{\"code\":7}"`,
 		`{"code":-1,"msg":"x"}`:      `the daemon answered HTTP 500: "{\"code\":-1,\"msg\":\"x\"}"`,
-		strings.Repeat("long ", 100): `the daemon answered HTTP 500: "` + strings.Repeat("long ", 40) + `"`,
+		strings.Repeat("long ", 100): `the daemon answered HTTP 500: "` + strings.TrimSpace(strings.Repeat("long ", 40)) + `"`,
 	} {
 		if got := fmt.Sprint(readError(500, []byte(body))); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

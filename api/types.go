@@ -90,8 +90,10 @@ type Attachment struct {
 	Plugins   []string `json:"plugins"` // plugin types in the order of ADD
 	// Status are the attachment's elements of the network-status annotation.
 	Status []json.RawMessage `json:"status,omitempty"`
-	Millis int64             `json:"millis"`
-	Failed bool              `json:"failed,omitempty"`
+	// Addresses are the pod's, with their prefix lengths, for events.
+	Addresses []string `json:"addresses,omitempty"`
+	Millis    int64    `json:"millis"`
+	Failed    bool     `json:"failed,omitempty"`
 }
 
 // ReportResponse answers a report.

@@ -1,19 +1,23 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"sync"
 
 	"github.com/multus-thick/multus/internal/config"
 	"github.com/multus-thick/multus/internal/daemon"
 	"github.com/multus-thick/multus/internal/kube"
 	"github.com/multus-thick/multus/internal/manifest"
+	"github.com/multus-thick/multus/internal/nodecert"
 )
 
 // connect finds what the daemon learns of pods and networks from: a folder of YAML,
 // where kubeconfig names one, or the API server of a kubeconfig, or of the cluster it
-// runs in.
+// runs in; with perNodeCertificate, that of the bootstrap kubeconfig.
 func connect(cfg *config.Config, log *slog.Logger) (daemon.Cluster, error) {
 	if manifest.IsFolder(cfg.Kubeconfig) {
 		folder, warnings, err := manifest.Load(cfg.Kubeconfig)
@@ -25,16 +29,61 @@ func connect(cfg *config.Config, log *slog.Logger) (daemon.Cluster, error) {
 		}
 		return folder, nil
 	}
+	node := os.Getenv("MULTUS_NODE_NAME")
+	access := cfg.Kubeconfig
+	var keeper *nodecert.Keeper
+	if cfg.PerNodeCertificate.Enabled {
+		var err error
+		if keeper, access, err = certify(cfg.PerNodeCertificate, node, log); err != nil {
+			return nil, fmt.Errorf("key \"perNodeCertificate\": %w", err)
+		}
+	}
 	client, err := kube.Connect(kube.Options{
-		Kubeconfig: cfg.Kubeconfig, UserAgent: "multus-daemon",
+		Kubeconfig: access, UserAgent: "multus-daemon",
 		Host: os.Getenv("KUBERNETES_SERVICE_HOST"), Port: os.Getenv("KUBERNETES_SERVICE_PORT"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the daemon needs the Kubernetes API: %w", err)
 	}
-	node := os.Getenv("MULTUS_NODE_NAME")
 	if node == "" {
 		log.Warn("MULTUS_NODE_NAME is not set: all pods of the cluster are watched, not this node's alone")
 	}
+	if keeper != nil {
+		return &certified{client.Node(node, log), keeper}, nil
+	}
 	return client.Node(node, log), nil
+}
+
+// certify prepares the node's client certificate, and returns the kubeconfig that names it.
+func certify(cfg config.PerNodeCertificate, node string, log *slog.Logger) (*nodecert.Keeper, string, error) {
+	keeper, err := nodecert.New(nodecert.Options{
+		Node: node, Bootstrap: cfg.BootstrapKubeconfig, Dir: cfg.CertDir, Duration: cfg.CertDuration, Log: log,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	access := filepath.Join(cfg.CertDir, "kubeconfig")
+	return keeper, access, keeper.WriteKubeconfig(access)
+}
+
+// certified is a cluster that is asked with the node's client certificate.
+type certified struct {
+	daemon.Cluster
+	keeper *nodecert.Keeper
+}
+
+// Run is daemon.Cluster's.
+func (c *certified) Run(ctx context.Context) error {
+	var keeping sync.WaitGroup
+	keeping.Go(func() { c.keeper.Run(ctx) })
+	defer keeping.Wait()
+	return c.Cluster.Run(ctx)
+}
+
+// Problem is daemon.Cluster's. What is wrong with the certificate is the cause of all else.
+func (c *certified) Problem() string {
+	if err := c.keeper.Problem(); err != nil {
+		return err.Error()
+	}
+	return c.Cluster.Problem()
 }

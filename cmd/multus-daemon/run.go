@@ -8,15 +8,18 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/spf13/pflag"
+
 	"github.com/multus-thick/multus/internal/config"
 	"github.com/multus-thick/multus/internal/daemon"
 	"github.com/multus-thick/multus/internal/devices"
+	"github.com/multus-thick/multus/internal/entrypoint"
 	"github.com/multus-thick/multus/internal/ledger"
 	"github.com/multus-thick/multus/internal/logging"
 	"github.com/multus-thick/multus/internal/version"
 )
 
-// Exit codes (contract 1.11).
+// Exit codes (contract 1.11). A failed probe is exitConfig too.
 const (
 	exitConfig  = 1
 	exitServing = 3
@@ -32,6 +35,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	configFile := flags.String("config", "/etc/cni/net.d/multus.d/daemon-config.json", "the configuration file")
 	printVersion := flags.Bool("version", false, "print the version and exit with code 4")
+	thin := entrypoint.NewFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
+	thin.AddTo(flags)
 	if err := flags.Parse(args); err != nil {
 		return exitConfig
 	}
@@ -39,22 +44,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, version.String("multus-daemon"))
 		return exitVersion
 	}
-	debug.SetGCPercent(gcPercent)
-	code, err := serve(ctx, *configFile, stderr)
+	var code int
+	var err error
+	if flags.NArg() > 0 {
+		code, err = probe(ctx, flags.Args(), *configFile, thin)
+	} else {
+		debug.SetGCPercent(gcPercent)
+		code, err = serve(ctx, *configFile, thin, stderr)
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "multus-daemon:", err)
 	}
 	return code
 }
 
-func serve(ctx context.Context, configFile string, stderr io.Writer) (int, error) {
-	text, err := os.ReadFile(configFile)
+func serve(ctx context.Context, configFile string, thin *entrypoint.Flags, stderr io.Writer) (int, error) {
+	text, cfg, warnings, err := read(configFile, thin)
 	if err != nil {
-		return exitConfig, fmt.Errorf("flag -config: %w", err)
-	}
-	cfg, warnings, err := config.Parse(text)
-	if err != nil {
-		return exitConfig, fmt.Errorf("%s: %w", configFile, err)
+		return exitConfig, err
 	}
 	log, closer := logging.New(cfg, stderr, cfg.LogFile == "")
 	defer closer.Close()
@@ -77,4 +84,21 @@ func serve(ctx context.Context, configFile string, stderr io.Writer) (int, error
 		return exitServing, err
 	}
 	return 0, nil
+}
+
+// read reads the configuration file, with the flags of the thin entrypoint under it.
+func read(configFile string, thin *entrypoint.Flags) ([]byte, *config.Config, []config.Warning, error) {
+	text, err := os.ReadFile(configFile)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("flag -config: %w", err)
+	}
+	text, notes, err := thin.Under(text)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("%s: the configuration %w", configFile, err)
+	}
+	cfg, warnings, err := config.Parse(text)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("%s: %w", configFile, err)
+	}
+	return text, cfg, append(notes, warnings...), nil
 }

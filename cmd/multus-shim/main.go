@@ -22,7 +22,7 @@ func main() {
 	debug.SetGCPercent(800) // one short run: what it allocates is less than collecting costs
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	logger := func(cfg *config.Config) (*slog.Logger, io.Closer) { return logging.New(cfg, os.Stderr, false) }
+	logger := func(cfg *config.Config) (*slog.Logger, io.Closer) { return logging.ForPlugin(cfg, os.Stderr, false) }
 	os.Exit(shim.Command(ctx, "multus-shim", version.String("multus-shim"), shim.Plugin{
 		Planner: shim.Remote, Logger: logger, Environ: os.Environ(), BootID: ledger.BootID(),
 	}))

@@ -23,7 +23,7 @@ func main() {
 	debug.SetGCPercent(800) // one short run: what it allocates is less than collecting costs
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	logger := func(cfg *config.Config) (*slog.Logger, io.Closer) { return logging.New(cfg, os.Stderr, true) }
+	logger := func(cfg *config.Config) (*slog.Logger, io.Closer) { return logging.ForPlugin(cfg, os.Stderr, true) }
 	cluster := thin.Cluster{Host: os.Getenv("KUBERNETES_SERVICE_HOST"), Port: os.Getenv("KUBERNETES_SERVICE_PORT")}
 	os.Exit(shim.Command(ctx, "multus", version.String("multus"), shim.Plugin{
 		Planner: cluster.Planner, Logger: logger, Environ: os.Environ(), BootID: ledger.BootID(), AlwaysAsk: true,

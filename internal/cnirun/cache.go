@@ -95,13 +95,13 @@ func (r *Runner) replace(path string, content []byte) (err error) {
 func validate(a attach.Attachment) error {
 	switch {
 	case !identifier(a.Config.Name()):
-		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network name %q is not valid", a.Config.Name()), "want letters, digits, '_', '.' and '-', a letter or digit first")
+		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network name %s is not valid", quoted(a.Config.Name())), "want letters, digits, '_', '.' and '-', a letter or digit first")
 	case !identifier(a.Sandbox.ContainerID):
-		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("container id %q is not valid", a.Sandbox.ContainerID), "want letters, digits, '_', '.' and '-', a letter or digit first")
+		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("container id %s is not valid", quoted(a.Sandbox.ContainerID)), "want letters, digits, '_', '.' and '-', a letter or digit first")
 	case !interfaceName(a.Interface):
-		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("interface name %q is not valid", a.Interface), "want 1 to 15 characters without '/', ':' and spaces, and not . or ..")
+		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("interface name %s is not valid", quoted(a.Interface)), "want 1 to 15 characters without '/', ':' and spaces, and not . or ..")
 	case len(cacheName(a)) > unix.NAME_MAX:
-		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network name %q is too long", a.Config.Name()), fmt.Sprintf("with container id and interface name it makes a file name of more than %d bytes", unix.NAME_MAX))
+		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network name %s is too long", quoted(a.Config.Name())), fmt.Sprintf("with container id and interface name it makes a file name of more than %d bytes", unix.NAME_MAX))
 	}
 	return nil
 }

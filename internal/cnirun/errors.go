@@ -18,7 +18,7 @@ type failure struct {
 }
 
 func (f *failure) Error() string {
-	return fmt.Sprintf("plugin %q (%s): %s", f.plugin, f.verb, oneLine(f.err.Error(), 2048))
+	return fmt.Sprintf("plugin %s (%s): %s", quoted(f.plugin), f.verb, oneLine(f.err.Error(), 2048))
 }
 
 func (f *failure) Unwrap() []error {
@@ -37,6 +37,9 @@ func pluginError(stdout []byte, ended error, lastWords string) *types.Error {
 	}
 	return types.NewError(types.ErrInternal, fmt.Sprintf("failed without a CNI error (%v)", ended), lastWords)
 }
+
+// quoted is a name from a configuration, as much of it as fits into an error line.
+func quoted(name string) string { return fmt.Sprintf("%q", oneLine(name, 64)) }
 
 // oneLine makes text of unknown origin fit for an error line: white space and
 // control characters become single spaces, and limit bytes are enough.

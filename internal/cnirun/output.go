@@ -3,6 +3,7 @@ package cnirun
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -33,17 +34,20 @@ type sink struct {
 	out io.Writer // may be nil
 }
 
-// lines is the stderr of one plugin: it writes whole lines to the sink, and keeps
-// the last few for an error message.
+// lines is the stderr of one call: it writes whole lines to the sink until they are
+// too many, and keeps the last few for an error message.
 type lines struct {
-	to     *sink
-	prefix string
-	part   []byte
-	last   []string
+	to      *sink
+	prefix  string
+	part    []byte
+	last    []string
+	told    int // bytes
+	dropped int // lines
 }
 
 const (
 	maxLine   = 4096
+	maxTold   = 16 << 10 // of one call: pods that fail are tried again and again
 	keptLines = 3
 )
 
@@ -66,10 +70,13 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// flush writes a last line that has no end.
+// flush writes a last line that has no end, and tells of lines that were too many.
 func (l *lines) flush() {
 	l.emit(l.part)
 	l.part = nil
+	if l.dropped > 0 {
+		l.tell(fmt.Sprintf("(%d lines more are not logged)", l.dropped))
+	}
 }
 
 func (l *lines) emit(line []byte) {
@@ -79,6 +86,14 @@ func (l *lines) emit(line []byte) {
 	}
 	l.last = append(l.last, text)
 	l.last = l.last[max(0, len(l.last)-keptLines):]
+	if l.told += len(text); l.told > maxTold {
+		l.dropped++
+		return
+	}
+	l.tell(text)
+}
+
+func (l *lines) tell(text string) {
 	if l.to.out == nil {
 		return
 	}

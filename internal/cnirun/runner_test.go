@@ -367,6 +367,40 @@ func TestR19StderrInLines(t *testing.T) {
 	}
 }
 
+// TestR19MuchStderr: of a plugin that does not stop talking the first lines are logged, and
+// the last ones are in the error.
+func TestR19MuchStderr(t *testing.T) {
+	line := strings.Repeat("y", 1023) + "\n"
+	r := newRig(t, map[string]map[string]script{"first": {"ADD": {Exit: 1, Stderr: strings.Repeat(line, 1000) + "end\n"}}})
+	var got bytes.Buffer
+	r.Stderr = &got
+	_, err := New(r.Options).Add(t.Context(), netA(t))
+	if err == nil || !strings.Contains(err.Error(), "yyy") || len(err.Error()) > 4096 {
+		t.Errorf("the error: %v", err)
+	}
+	want := strings.Repeat("plugin first (ADD): "+line, 16) + "plugin first (ADD): (985 lines more are not logged)\n"
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("stderr (-want +got):\n%s", diff)
+	}
+}
+
+// TestI2_LongNamesInMessages are cut: a definition can be large, and its names are its author's.
+func TestI2_LongNamesInMessages(t *testing.T) {
+	const limit = 512
+	long := strings.Repeat("n", 100000)
+	r := newRig(t, nil)
+	for what, text := range map[string]string{
+		"type": `{"cniVersion":"1.0.0","name":"a","type":"` + long + `"}`,
+		"name": `{"cniVersion":"1.0.0","name":"` + long + `","type":"first"}`,
+	} {
+		a := netA(t)
+		a.Config = parse(t, text)
+		if err := New(r.Options).Ready(a); err == nil || len(err.Error()) > limit || !strings.Contains(err.Error(), "nnn") {
+			t.Errorf("%s: got %.100v..., want a message of %d bytes at most", what, err, limit)
+		}
+	}
+}
+
 // TestR19OverlayReachesDelegates: what the daemon lends of its environment goes over
 // the runtime's, and never over what the protocol defines.
 func TestR19OverlayReachesDelegates(t *testing.T) {

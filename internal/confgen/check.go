@@ -40,7 +40,8 @@ func (w *Watcher) check(ctx context.Context, now time.Time) {
 
 func (w *Watcher) look(ctx context.Context) (findings, error) {
 	// Before the indicator is there the primary network is not worth a look.
-	if indicator := w.cfg.ReadinessIndicatorFile; indicator != "" && gone(indicator) {
+	// The thin plugin looks for it itself, on the host.
+	if indicator := w.cfg.ReadinessIndicatorFile; w.thin == nil && indicator != "" && gone(indicator) {
 		return findings{wait: "waiting for the readinessindicatorfile " + indicator, gone: indicator}, nil
 	}
 	switch {
@@ -92,6 +93,11 @@ func readFixed(path string) ([]byte, error) {
 }
 
 func (w *Watcher) lookForPrimary() (findings, error) {
+	if w.chosen.Name == "" {
+		if err := w.restore(w.cfg.MultusMasterCNI); err != nil {
+			return findings{}, err
+		}
+	}
 	files, err := readFolder(w.source)
 	if err != nil {
 		return findings{}, fmt.Errorf("multusAutoconfigDir: %w", err)
@@ -116,6 +122,9 @@ func (w *Watcher) lookForPrimary() (findings, error) {
 // node does not move to another network because a file is being replaced (design
 // rule 7).
 func (w *Watcher) keep(skipped []Skipped) findings {
+	if w.renames() {
+		return findings{}
+	}
 	path := filepath.Join(w.source, w.chosen.Name)
 	if gone(path) {
 		return findings{wait: "the primary network's file " + path + " is gone", gone: path}
@@ -158,11 +167,14 @@ func (w *Watcher) forceVersion(choice *Choice) error {
 	if !w.cfg.ForceCNIVersion || version == "" || choice.Config.CNIVersion() == version {
 		return nil
 	}
+	choice.Config = choice.Config.WithCNIVersion(version)
+	if w.thin != nil { // whose configuration holds the primary network's
+		return nil
+	}
 	path, err := rewriteVersion(filepath.Join(w.source, choice.Name), version)
 	if err != nil {
 		return fmt.Errorf("forceCNIVersion: %w", err)
 	}
-	choice.Config = choice.Config.WithCNIVersion(version)
 	w.observer.Written(path)
 	return nil
 }
@@ -214,7 +226,10 @@ func (w *Watcher) act(now time.Time, f *findings) error {
 	if w.want == nil {
 		return nil
 	}
-	return w.put(now, f, files)
+	if err := w.put(now, f, files); err != nil || w.thin == nil {
+		return err
+	}
+	return w.finishThin()
 }
 
 // tellShadow reports a file that comes before ours.

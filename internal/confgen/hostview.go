@@ -17,6 +17,9 @@ type hostFolder struct {
 
 // generate derives the content of the target.
 func (w *Watcher) generate(choice Choice) ([]byte, error) {
+	if w.thin != nil {
+		return w.generateThin(choice)
+	}
 	in := Input{Config: w.cfg, Primary: choice.Config, Path: filepath.Join(w.source, choice.Name)}
 	in.Auxiliary = auxiliary(in.Path, w.cfg.AuxiliaryCNIChainName)
 	view, err := w.hostView(choice)

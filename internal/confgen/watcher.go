@@ -58,6 +58,7 @@ type Watcher struct {
 	cfg      *config.Config
 	observer Observer
 	resolve  Resolve // nil without clusterNetwork
+	thin     *Thin   // nil where the configuration is multus-shim's
 	proc     string  // /proc
 	auto     bool
 	inPlace  bool   // the fixed file is the target itself: there is nothing to write
@@ -118,6 +119,15 @@ func (w *Watcher) State() State {
 // Run keeps the configuration right until ctx ends. It leaves it in place then,
 // except with cleanupConfigOnExit, where removing it is the last thing Run does.
 func (w *Watcher) Run(ctx context.Context) error {
+	_ = atomicfile.RemoveStale(w.target, staleAge) // a leftover does no harm
+	w.follow(ctx)
+	<-ctx.Done()
+	return w.cleanUp()
+}
+
+// follow checks whenever something may have changed, until ctx ends, or until all is
+// right where that is enough.
+func (w *Watcher) follow(ctx context.Context) {
 	var events chan fsnotify.Event
 	var lost chan error
 	notify, err := fsnotify.NewWatcher()
@@ -131,21 +141,23 @@ func (w *Watcher) Run(ctx context.Context) error {
 	defer tick.Stop()
 	settled := time.NewTimer(0)
 	defer settled.Stop()
-	_ = atomicfile.RemoveStale(w.target, staleAge) // a leftover does no harm
 	for {
 		select {
 		case <-ctx.Done():
-			return w.cleanUp()
+			return
 		case <-events:
 			settled.Reset(settling)
+			continue
 		case <-lost: //nolint:errcheck // the look finds what was lost
 			settled.Reset(settling)
+			continue
 		case <-settled.C:
-			w.watch(notify)
-			w.check(ctx, time.Now())
 		case <-tick.C:
-			w.watch(notify)
-			w.check(ctx, time.Now())
+		}
+		w.watch(notify)
+		w.check(ctx, time.Now())
+		if w.thin != nil && w.thin.Once && w.State().Ready {
+			return
 		}
 	}
 }
@@ -175,5 +187,5 @@ func (w *Watcher) cleanUp() error {
 	if err := os.Remove(w.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cleanupConfigOnExit: %w", err)
 	}
-	return nil
+	return w.restore(w.chosen.Name)
 }

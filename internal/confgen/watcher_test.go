@@ -349,23 +349,9 @@ func TestC1_3ForceCNIVersion(t *testing.T) {
 
 func TestR3HostView(t *testing.T) {
 	r := newRig(t, func(_ string, cfg *config.Config) { cfg.AuxiliaryCNIChainName = "aux" })
-	proc := t.TempDir()
-	files := map[string]string{
-		"self/mountinfo":            line("0:70", "/", "/") + line("8:2", "/lib/x", "/etc/hosts") + line("8:1", "/etc/cni/net.d", r.dir),
-		"sys/kernel/random/boot_id": "some-boot\n",
-	}
-	for name, content := range files {
-		path := filepath.Join(proc, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.w.proc = proc
+	r.mounts(line("0:70", "/", "/") + line("8:2", "/lib/x", "/etc/hosts") + line("8:1", "/etc/cni/net.d", r.dir))
 	r.write("10-a.conflist", main10)
-	place, err := placeOf(r.dir, proc)
+	place, err := placeOf(r.dir, r.w.proc)
 	if err != nil {
 		t.Fatal(err)
 	}

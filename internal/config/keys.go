@@ -207,7 +207,7 @@ func loggingKeys() []Key {
 		},
 		Key{
 			Name: "compress", kind: flag(func(c *Config) *bool { return &c.LogOptions.Compress }), Default: "true", Readers: by(daemon, generator, plugin),
-			Meaning: "rotated files are compressed",
+			Meaning: "rotated files are compressed; by the daemon, for a plugin does not run long enough",
 		},
 	)...)
 }

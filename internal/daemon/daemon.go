@@ -100,7 +100,7 @@ func New(o Options) (*Daemon, error) {
 	if !o.Generate {
 		return d, nil
 	}
-	if d.watcher, err = confgen.New(o.Config, &configObserver{o.Log, d.metrics}, d.clusterNetwork); err != nil {
+	if d.watcher, err = confgen.New(o.Config, &configObserver{confgen.LogObserver{Log: o.Log}, d.metrics}, d.clusterNetwork); err != nil {
 		return nil, err
 	}
 	return d, nil

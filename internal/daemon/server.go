@@ -260,7 +260,7 @@ func (d *Daemon) handleReport(w http.ResponseWriter, r *http.Request) {
 
 func (d *Daemon) addedEvents(r api.Report) {
 	for _, a := range r.Attachments {
-		d.Cluster.Added(plan.Pod(r.Pod), a.Interface, shim.Addresses(a), a.Network)
+		d.Cluster.Added(plan.Pod(r.Pod), a.Interface, a.Addresses, a.Network)
 	}
 }
 

@@ -27,8 +27,8 @@ func attached(pod string) api.Report {
 	return api.Report{
 		Protocol: api.Protocol, Verb: "ADD", ContainerID: "c1", NetNS: "/ns", Pod: api.Pod{Namespace: "app", Name: pod, UID: "u"}, Millis: 30,
 		Attachments: []api.Attachment{
-			{Network: "primary", Interface: "eth0", Plugins: []string{"bridge"}, Millis: 10, Status: entry(`{"name":"primary","interface":"eth0","ips":["10.1.0.2"],"default":true,"dns":{}}`)},
-			{Network: "app/lan", Interface: "net1", Plugins: []string{"macvlan", "tuning"}, Millis: 20, Status: entry(`{"name":"app/lan","interface":"net1","ips":["10.2.0.2","fd00::2"],"dns":{}}`)},
+			{Network: "primary", Interface: "eth0", Plugins: []string{"bridge"}, Addresses: []string{"10.1.0.2/24"}, Millis: 10, Status: entry(`{"name":"primary","interface":"eth0","ips":["10.1.0.2"],"default":true,"dns":{}}`)},
+			{Network: "app/lan", Interface: "net1", Plugins: []string{"macvlan", "tuning"}, Addresses: []string{"10.2.0.2/24", "fd00::2/64"}, Millis: 20, Status: entry(`{"name":"app/lan","interface":"net1","ips":["10.2.0.2","fd00::2"],"dns":{}}`)},
 		},
 	}
 }
@@ -85,8 +85,8 @@ func TestC1_4PlanAndReport(t *testing.T) {
 	}
 	r.Same("told", map[string]int{
 		statusOfWeb: 1,
-		"event on app/web: eth0 [10.1.0.2] from primary":         1,
-		"event on app/web: net1 [10.2.0.2 fd00::2] from app/lan": 1,
+		"event on app/web: eth0 [10.1.0.2/24] from primary":         1,
+		"event on app/web: net1 [10.2.0.2/24 fd00::2/64] from app/lan": 1,
 	}, told)
 }
 

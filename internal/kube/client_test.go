@@ -156,7 +156,7 @@ func TestT23TokenFileIsReadAgainAfter401(t *testing.T) {
 	s, dir := startTLS(t, "127.0.0.1"), t.TempDir()
 	s.RequireToken("first")
 	c := connectIn(t, s, dir)
-	testRotation(t, s, c, func() error {
+	testRotation(t, s, c, s.RequireToken, func() error {
 		return os.WriteFile(filepath.Join(dir, "token"), []byte("second\n"), 0o600)
 	})
 }
@@ -184,7 +184,7 @@ func TestT23TokenInKubeconfigIsReadAgainAfter401(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	testRotation(t, s, c, func() error { return write("second") })
+	testRotation(t, s, c, s.RequireToken, func() error { return write("second") })
 }
 
 func TestT23ServiceAccountTokenIsReadAgainAfter401(t *testing.T) {
@@ -202,28 +202,60 @@ func TestT23ServiceAccountTokenIsReadAgainAfter401(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(c.Close)
-			testRotation(t, s, c, func() error { return write("token", "second") })
+			testRotation(t, s, c, s.RequireToken, func() error { return write("token", "second") })
 		})
 	}
 }
 
-func testRotation(t *testing.T, s *apiserver.Server, c *Client, rotate func() error) {
+func testRotation(t *testing.T, s *apiserver.Server, c *Client, require func(string), rotate func() error) {
 	t.Helper()
 	s.PutPod(podWeb())
 	if _, err := c.Live(t.Context(), "shop", "web"); err != nil {
-		t.Fatalf("first token: %v", err)
+		t.Fatalf("first credentials: %v", err)
 	}
-	s.RequireToken("second")
+	require("second")
 	if _, err := c.Live(t.Context(), "shop", "web"); !apierrors.IsUnauthorized(err) || !errors.Is(err, gather.ErrNotYet) {
-		t.Fatalf("refused token: %v", err)
+		t.Fatalf("refused credentials: %v", err)
 	}
 	if err := rotate(); err != nil {
 		t.Fatal(err)
 	}
-	// The 401 above dropped the token that was read before.
+	// The 401 above dropped those that were read before.
 	if _, err := c.Live(t.Context(), "shop", "web"); err != nil {
-		t.Errorf("second token: %v", err)
+		t.Errorf("second credentials: %v", err)
 	}
+}
+
+// TestT23CertificateComesLateAndChanges: it is a link that moves, and a watch keeps its
+// connection busy.
+func TestT23CertificateComesLateAndChanges(t *testing.T) {
+	s, dir := startTLS(t, "127.0.0.1"), t.TempDir()
+	link := filepath.Join(dir, "client.pem")
+	issue := func(name string) error {
+		pem, err := s.Certificate(name)
+		_ = os.Remove(link) // the first time there is none
+		return errors.Join(err, os.WriteFile(filepath.Join(dir, name), pem, 0o600), os.Symlink(name, link))
+	}
+	s.RequireUser("first")
+	path, err := s.Kubeconfig(dir)
+	if err := errors.Join(err, os.Remove(link)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Connect(Options{Kubeconfig: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	_, err = c.Live(t.Context(), "shop", "web")
+	if !errors.Is(err, gather.ErrNotYet) || !strings.Contains(err.Error(), link) {
+		t.Fatalf("without a certificate: %v", err)
+	}
+	if err := issue("first"); err != nil {
+		t.Fatal(err)
+	}
+	w := watchNode(t, c, "n1")
+	eventually(t, "sync", w.Synced)
+	testRotation(t, s, c, s.RequireUser, func() error { return issue("second") })
 }
 
 func TestT23URLsOfAllKinds(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -139,11 +140,32 @@ func parseKubeconfig(path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
+	cert, key := certificateFiles(file)
 	cfg, err := clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err == nil && cert != "" {
+		err = refreshCertificate(cfg, cert, key)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return cfg, nil
+}
+
+// certificateFiles takes the files of the client's certificate and key out of a
+// kubeconfig, for client-go wants them to be there already. It takes both or none: data
+// goes before files, and what is incomplete is for client-go to refuse.
+func certificateFiles(file *clientcmdapi.Config) (cert, key string) {
+	current := file.Contexts[file.CurrentContext]
+	if current == nil || file.AuthInfos[current.AuthInfo] == nil {
+		return "", ""
+	}
+	user := file.AuthInfos[current.AuthInfo]
+	if len(user.ClientCertificateData) > 0 || len(user.ClientKeyData) > 0 || user.ClientCertificate == "" || user.ClientKey == "" {
+		return "", ""
+	}
+	cert, key = user.ClientCertificate, user.ClientKey
+	user.ClientCertificate, user.ClientKey = "", ""
+	return cert, key
 }
 
 func inCluster(o Options) (*rest.Config, error) {

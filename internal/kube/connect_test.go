@@ -55,11 +55,11 @@ func TestT23MissingFilesMayCome(t *testing.T) {
 		"nothing given":   {Options{}, ErrNoCluster, "no kubeconfig"},
 		"half an address": {Options{Host: "h"}, ErrNoCluster, "no kubeconfig"},
 		"no kubeconfig":   {Options{Kubeconfig: dir + "/absent"}, gather.ErrNotYet, dir + "/absent"},
-		"no certificate": {
-			Options{Kubeconfig: config("a", `"server":"https://h"`, `"client-certificate":"a.crt","client-key":"a.key"`)},
-			gather.ErrNotYet, dir + "/a.crt",
+		"no CA":           {Options{Kubeconfig: config("b", `"server":"https://h","certificate-authority":"b.crt"`, ``)}, gather.ErrNotYet, dir + "/b.crt"},
+		"no CA beside a certificate": {
+			Options{Kubeconfig: config("a", `"server":"https://h","certificate-authority":"b.crt"`, `"client-certificate":"a.crt","client-key":"a.key"`)},
+			gather.ErrNotYet, dir + "/b.crt",
 		},
-		"no CA":          {Options{Kubeconfig: config("b", `"server":"https://h","certificate-authority":"b.crt"`, ``)}, gather.ErrNotYet, dir + "/b.crt"},
 		"no token":       {Options{Kubeconfig: config("c", `"server":"https://h"`, `"tokenFile":"c.token"`)}, gather.ErrNotYet, dir + "/c.token"},
 		"broken":         {Options{Kubeconfig: file("d", "{")}, nil, dir + "/d"},
 		"empty":          {Options{Kubeconfig: file("e", "")}, nil, dir + "/e"},

@@ -15,13 +15,17 @@
 //
 // A token in a file, of a service account or a kubeconfig's tokenFile, is read again
 // every minute and after a 401. So is a token that stands in the kubeconfig itself.
-// Client-go reads certificate and CA files again when they change. Everything else in
-// a kubeconfig (server, certificates written into it) is read once, by Connect.
+// A client certificate in files is read for each connection, may come late, and after a
+// 401 all connections are made anew. Client-go reads a CA file again when it changes.
+// Everything else in a kubeconfig (server, certificates written into it) is read once,
+// by Connect.
 //
 // # RBAC
 //
 // get, list, watch on pods and on k8s.cni.cncf.io network-attachment-definitions; patch
 // on pods/status; create, patch on events. The thin plugin needs no list and no watch.
+// Under the ClusterRole of Multus v4, with update for patch on pods/status, a status
+// costs three requests instead of one.
 //
 // The package does not decide what a pod gets (plan does), does not retry reads (gather
 // does) and does not read environment variables (cmd does).

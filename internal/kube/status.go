@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -31,7 +32,8 @@ var ErrPodGone = errors.New("the pod is gone")
 //
 // It tries again, with growing pauses, until ctx ends; the error then wraps
 // gather.ErrNotYet and the last cause. An answer that no repetition can mend, such as
-// a missing RBAC rule, ends it at once.
+// a missing RBAC rule, ends it at once. Where patching is forbidden and updating is
+// not, as under the ClusterRole that comes with Multus v4, it updates.
 func (c *Client) PatchStatus(ctx context.Context, pod plan.Pod, text string) error {
 	patch, err := statusPatch(pod, text)
 	if err != nil {
@@ -39,7 +41,7 @@ func (c *Client) PatchStatus(ctx context.Context, pod plan.Pod, text string) err
 	}
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 5 * time.Second}
 	for {
-		err := c.patchOnce(ctx, pod, patch)
+		err := c.writeOnce(ctx, pod, text, patch)
 		if err == nil {
 			return nil
 		}
@@ -66,11 +68,14 @@ func statusPatch(pod plan.Pod, text string) ([]byte, error) {
 	})
 }
 
-func (c *Client) patchOnce(ctx context.Context, pod plan.Pod, patch []byte) error {
+func (c *Client) writeOnce(ctx context.Context, pod plan.Pod, text string, patch []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	pods := c.pods.Namespace(pod.Namespace)
 	_, err := pods.Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	if apierrors.IsForbidden(err) {
+		err = c.updateOnce(ctx, pod, text)
+	}
 	switch {
 	case apierrors.IsNotFound(err) && !unserved(err):
 		return fmt.Errorf("%w: %w", ErrPodGone, err)
@@ -87,6 +92,30 @@ func (c *Client) patchOnce(ctx context.Context, pod plan.Pod, patch []byte) erro
 		return fmt.Errorf("%w: %w", ErrPodGone, err)
 	}
 	return err
+}
+
+// updateOnce sends the whole pod back with the annotation, under its UID and version as
+// preconditions.
+func (c *Client) updateOnce(ctx context.Context, pod plan.Pod, text string) error {
+	path := []string{"/api/v1/namespaces", pod.Namespace, "pods", pod.Name}
+	raw, err := c.nads.Get().AbsPath(path...).Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	var whole unstructured.Unstructured
+	if err := whole.UnmarshalJSON(raw); err != nil {
+		return err
+	}
+	annotations := whole.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[netspec.AnnotationStatus] = text
+	whole.SetAnnotations(annotations)
+	if pod.UID != "" {
+		whole.SetUID(types.UID(pod.UID))
+	}
+	return c.nads.Put().AbsPath(append(path, "status")...).Param("fieldManager", fieldManager).Body(&whole).Do(ctx).Error()
 }
 
 // isFinal tells the refusals that stay: client errors except those that speak of the

@@ -75,6 +75,59 @@ func TestT19StatusPatchOutlivesADeadServer(t *testing.T) {
 	}
 }
 
+// TestC1_12StatusUnderTheRoleOfV4: its ClusterRole grants update where ours grants patch.
+func TestC1_12StatusUnderTheRoleOfV4(t *testing.T) {
+	const (
+		patch = "PATCH /api/v1/namespaces/shop/pods/web/status"
+		read  = "GET /api/v1/namespaces/shop/pods/web"
+		write = "PUT /api/v1/namespaces/shop/pods/web/status"
+	)
+	for name, c := range map[string]struct {
+		failure  apiserver.Failure
+		replaced bool
+		want     string // of the error
+		requests []string
+	}{
+		"written":        {requests: []string{patch, read, write}},
+		"conflict":       {failure: apiserver.Failure{Code: 409, Times: 1}, requests: []string{patch, read, write, read, patch, read, write}},
+		"another pod":    {replaced: true, want: "the pod is gone", requests: []string{patch, read, write, read}},
+		"also forbidden": {failure: apiserver.Failure{Code: 403, Times: 1}, want: "RBAC must grant the verb patch on pods/status", requests: []string{patch, read, write}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t)
+			client := connect(t, s)
+			before := s.PutPod(podWeb())
+			pod := plan.Pod{Namespace: "shop", Name: "web", UID: uidOf(before)}
+			if c.replaced {
+				s.DeletePod("shop", "web")
+				before = s.PutPod(podWeb())
+			}
+			s.Fail(apiserver.Failure{Method: http.MethodPatch, Code: 403, Times: 9})
+			c.failure.Method = http.MethodPut
+			s.Fail(c.failure)
+			err := client.PatchStatus(within(t, 5*time.Second), pod, statusText)
+			after := s.Pod("shop", "web")
+			want := before
+			if c.want == "" {
+				want = withStatus(before, after)
+			}
+			if diff := cmp.Diff(want, after); diff != "" {
+				t.Error(diff)
+			}
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v", err)
+			}
+			var requests []string
+			for _, r := range s.Requests() {
+				requests = append(requests, r.String())
+			}
+			if diff := cmp.Diff(c.requests, requests); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestT19StatusPatchIsOneRequest is the budget of design.md: one PATCH, no read.
 func TestT19StatusPatchIsOneRequest(t *testing.T) {
 	s := startServer(t)
@@ -140,7 +193,6 @@ func TestT19StatusPatchEnds(t *testing.T) {
 		patches int // 0 for many
 	}{
 		"deleted":   {"gone", apiserver.Failure{}, ErrPodGone, "network-status of pod shop/gone: the pod is gone", 1},
-		"forbidden": {"web", apiserver.Failure{Code: 403, Times: 99}, nil, "RBAC must grant the verb patch on pods/status", 1},
 		"invalid":   {"web", apiserver.Failure{Code: 422, Times: 99}, nil, "Unprocessable Entity", 1},
 		"conflicts": {"web", apiserver.Failure{Code: 409, Times: 99}, gather.ErrNotYet, "Conflict", 0},
 		"failing":   {"web", apiserver.Failure{Code: 500, Times: 99}, gather.ErrNotYet, "Internal Server Error", 0},

@@ -4,8 +4,10 @@
 package logging
 
 import (
+	"errors"
 	"io"
 	"log/slog"
+	"os"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
@@ -17,6 +19,14 @@ const LevelPanic = slog.Level(12)
 
 // levels are v4's names; verbose is what others call info.
 var levels = map[string]slog.Level{"panic": LevelPanic, "error": slog.LevelWarn, "verbose": slog.LevelInfo, "debug": slog.LevelDebug}
+
+// ForPlugin is New for a program that runs for one pod. It leaves rotated files as they
+// are, for it would end while it compresses them, and the next one would begin again.
+func ForPlugin(cfg *config.Config, stderr io.Writer, toStderr bool) (*slog.Logger, io.Closer) {
+	own := *cfg
+	own.LogOptions.Compress = false
+	return New(&own, stderr, toStderr)
+}
 
 // New makes a logger as cfg says. toStderr is what counts where cfg does not say.
 // Closing the closer flushes the file. Without a file and without stderr, nothing
@@ -35,13 +45,27 @@ func New(cfg *config.Config, stderr io.Writer, toStderr bool) (*slog.Logger, io.
 			Filename: cfg.LogFile, MaxAge: cfg.LogOptions.MaxAge, MaxSize: cfg.LogOptions.MaxSize,
 			MaxBackups: cfg.LogOptions.MaxBackups, Compress: cfg.LogOptions.Compress,
 		}
-		out, closer = append(out, file), file
+		out, closer = append(out, shared{file}), file
 	}
 	if len(out) == 0 {
 		return slog.New(slog.DiscardHandler), closer
 	}
 	options := &slog.HandlerOptions{Level: Level(cfg.LogLevel), ReplaceAttr: v4Names}
 	return slog.New(slog.NewTextHandler(io.MultiWriter(out...), options)), closer
+}
+
+// shared is a file that other processes write and rotate too: the plugins of a node, and
+// the daemon. Each line opens it anew, to be appended to the file that has the name now.
+type shared struct{ *lumberjack.Logger }
+
+// Write is io.Writer's.
+func (s shared) Write(line []byte) (int, error) {
+	// Lumberjack would empty a file that it does not find and another process has just made.
+	if f, err := os.OpenFile(s.Filename, os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+		_ = f.Close()
+	}
+	n, err := s.Logger.Write(line)
+	return n, errors.Join(err, s.Close())
 }
 
 // Level is the level of a v4 name; error where it is empty or unknown.

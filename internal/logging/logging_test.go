@@ -102,6 +102,50 @@ func TestC1_3Rotation(t *testing.T) {
 	}
 }
 
+// TestC1_3RotationByManyProcesses: plugins and the daemon write one file, each with a logger
+// of its own. No line is lost to another's rotation, and the space is bounded.
+func TestC1_3RotationByManyProcesses(t *testing.T) {
+	const loggers, lines, size = 8, 5, 100 << 10
+	dir := t.TempDir()
+	file := filepath.Join(dir, "log")
+	cfg := parse(t, fmt.Sprintf(`{"logFile":%q,"logOptions":{"maxSize":1,"maxBackups":2,"compress":true}}`, file))
+	all := make([]*slog.Logger, loggers)
+	for i := range all {
+		log, closer := ForPlugin(cfg, nil, false)
+		defer closer.Close()
+		all[i] = log
+	}
+	for line := range lines { // 4 MiB in all
+		for i, log := range all {
+			log.Error(fmt.Sprint(i, " ", line), "text", strings.Repeat("x", size))
+		}
+	}
+	var said []string
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(text) > 1<<20 || len(text) == 0 {
+			t.Errorf("%s has %d bytes", name, len(text))
+		}
+		for line := range strings.Lines(string(text)) {
+			if len(line) < size || !strings.HasSuffix(line, "xxx\n") || strings.Count(line, "time=") != 1 {
+				t.Errorf("a damaged line of %d bytes: %.100q", len(line), line)
+				continue
+			}
+			said = append(said, line[strings.Index(line, "msg="):strings.Index(line, " text=")])
+		}
+	}
+	if len(said) < 20 || len(names) > 4 {
+		t.Errorf("%d lines are left in %q", len(said), names)
+	}
+}
+
 // TestI2_OneLineEach, whatever is in it: what pods and plugins say cannot look like a line of ours.
 func TestI2_OneLineEach(t *testing.T) {
 	var stderr bytes.Buffer

@@ -44,7 +44,7 @@ func verify(f *os.File) error {
 		return fmt.Errorf("looking at %s: %w", f.Name(), err)
 	}
 	if at.Type != unix.NSFS_MAGIC {
-		return fmt.Errorf("%s is not a network namespace (a file on %s, where a namespace should be mounted): %w", f.Name(), fileSystem(at.Type), attach.ErrNoNetNS)
+		return fmt.Errorf("%s is not a network namespace (a file on %s, where a namespace should be mounted): %w", f.Name(), fileSystem(uint32(at.Type)), attach.ErrNoNetNS)
 	}
 	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
 	if err != nil {
@@ -56,7 +56,8 @@ func verify(f *os.File) error {
 	return nil
 }
 
-func fileSystem(magic int64) string {
+// fileSystem takes the part of Statfs_t.Type that has the same width everywhere.
+func fileSystem(magic uint32) string {
 	switch magic {
 	case unix.TMPFS_MAGIC:
 		return "tmpfs"

@@ -31,25 +31,16 @@ type EntryOptions struct {
 // An empty result is one without interfaces. network is "namespace/name" or the name
 // of a network of the node.
 func Entries(network, ifName string, result json.RawMessage, o EntryOptions) ([]StatusEntry, error) {
-	r := &types100.Result{}
-	if len(result) > 0 && string(result) != "null" {
-		decoded, err := create.CreateFromBytes(result)
-		if err == nil {
-			r, err = types100.NewResultFromResult(decoded)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("the result of network %s cannot be read: %w", network, err)
-		}
+	r, err := decode(result)
+	if err != nil {
+		return nil, fmt.Errorf("the result of network %s cannot be read: %w", network, err)
 	}
 	entries, place := interfaces(r, ifName)
 	holder := -1 // the first entry that has an address with a gateway
 	for _, ip := range r.IPs {
-		i := len(entries) - 1
-		if ip.Interface != nil && *ip.Interface >= 0 && *ip.Interface < len(place) {
-			i = place[*ip.Interface]
-		}
-		if i < 0 || ip.Address.IP == nil {
-			continue // an address of the host's side
+		i := owner(ip, len(entries), place)
+		if i < 0 {
+			continue
 		}
 		entries[i].IPs = append(entries[i].IPs, ip.Address.IP.String())
 		if holder < 0 && ip.Gateway != nil {
@@ -71,6 +62,46 @@ func Entries(network, ifName string, result json.RawMessage, o EntryOptions) ([]
 		main.Gateway = append(main.Gateway, gateway.String())
 	}
 	return entries, nil
+}
+
+// Addresses are those of a result that are the pod's, with their prefix lengths; none of a
+// result that cannot be read.
+func Addresses(result json.RawMessage) []string {
+	r, err := decode(result)
+	if err != nil {
+		return nil
+	}
+	entries, place := interfaces(r, "")
+	var all []string
+	for _, ip := range r.IPs {
+		if owner(ip, len(entries), place) >= 0 {
+			all = append(all, ip.Address.String())
+		}
+	}
+	return all
+}
+
+func decode(result json.RawMessage) (*types100.Result, error) {
+	if len(result) == 0 || string(result) == "null" {
+		return &types100.Result{}, nil
+	}
+	decoded, err := create.CreateFromBytes(result)
+	if err != nil {
+		return nil, err
+	}
+	return types100.NewResultFromResult(decoded)
+}
+
+// owner is the entry that an address belongs to: the last where its interface is not
+// told, -1 for an address of the host's side.
+func owner(ip *types100.IPConfig, entries int, place []int) int {
+	if ip.Address.IP == nil {
+		return -1
+	}
+	if ip.Interface != nil && *ip.Interface >= 0 && *ip.Interface < len(place) {
+		return place[*ip.Interface]
+	}
+	return entries - 1
 }
 
 // interfaces starts an entry for each interface in a sandbox. place maps the result's

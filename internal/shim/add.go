@@ -147,6 +147,7 @@ func reported(rec attach.Record) []api.Attachment {
 		}
 		if i < len(rec.Outcomes) {
 			told.Millis, told.Failed = rec.Outcomes[i].Millis, rec.Outcomes[i].Result == nil
+			told.Addresses = netspec.Addresses(rec.Outcomes[i].Result)
 		}
 		for _, entry := range status[i] {
 			raw, err := json.Marshal(entry)
@@ -171,15 +172,6 @@ func Entries(r api.Report) []netspec.StatusEntry {
 		}
 	}
 	return entries
-}
-
-// Addresses are the addresses of a reported attachment.
-func Addresses(a api.Attachment) []string {
-	var ips []string
-	for _, e := range Entries(api.Report{Attachments: []api.Attachment{a}}) {
-		ips = append(ips, e.IPs...)
-	}
-	return ips
 }
 
 // summary is the networks and addresses of a sandbox, for one line of log.

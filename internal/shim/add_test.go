@@ -20,13 +20,13 @@ import (
 
 // eth0 is the report and the status of the primary network.
 func eth0(network string) api.Attachment {
-	return api.Attachment{Network: network, Interface: "eth0", Plugins: []string{delegate}, Status: []json.RawMessage{
+	return api.Attachment{Network: network, Interface: "eth0", Plugins: []string{delegate}, Addresses: []string{"10.1.0.2/24"}, Status: []json.RawMessage{
 		json.RawMessage(`{"name":"` + network + `","interface":"eth0","ips":["10.1.0.2"],"default":true,"dns":{}}`),
 	}}
 }
 
 func net1(network string) api.Attachment {
-	return api.Attachment{Network: network, Interface: "net1", Plugins: []string{delegate}, Status: []json.RawMessage{
+	return api.Attachment{Network: network, Interface: "net1", Plugins: []string{delegate}, Addresses: []string{"10.1.0.2/24"}, Status: []json.RawMessage{
 		json.RawMessage(`{"name":"` + network + `","interface":"net1","ips":["10.1.0.2"],"dns":{}}`),
 	}}
 }

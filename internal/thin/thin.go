@@ -66,7 +66,10 @@ func (c Cluster) Planner(cfg *config.Config, log *slog.Logger) (shim.Planner, fu
 		return p, func() {}, nil
 	}
 	if err != nil {
-		return &unreachable{err}, func() {}, nil
+		if !errors.Is(err, gather.ErrNotYet) { // it may be mended
+			err = fmt.Errorf("%w: %w", gather.ErrNotYet, err)
+		}
+		cluster, closeAll = unreachable{err}, func() {}
 	}
 	p.cluster, p.gather.Pods, p.gather.Networks = cluster, cluster, cluster
 	return p, closeAll, nil
@@ -116,7 +119,7 @@ func (p *planner) Report(ctx context.Context, r api.Report) error {
 	defer cancel()
 	if !r.Plain {
 		for _, a := range r.Attachments {
-			p.cluster.Added(plan.Pod(r.Pod), a.Interface, shim.Addresses(a), a.Network)
+			p.cluster.Added(plan.Pod(r.Pod), a.Interface, a.Addresses, a.Network)
 		}
 	}
 	if err := p.cluster.PatchStatus(ctx, p.target(ctx, r), netspec.FormatStatus(shim.Entries(r))); err != nil {
@@ -134,14 +137,28 @@ func (p *planner) target(ctx context.Context, r api.Report) plan.Pod {
 	return pod
 }
 
-// unreachable stands for an API client that cannot be made now: ADDs are told to
-// come again, DELs do not need it.
+// unreachable stands for an API client that cannot be made now: what needs the API is
+// told to come again.
 type unreachable struct{ err error }
 
-// Plan is shim.Planner's.
-func (u *unreachable) Plan(context.Context, api.PlanRequest) (*plan.Plan, error) {
-	return nil, api.WithCode(types.ErrTryAgainLater, u.err)
+// Cached is gather.Pods's.
+func (unreachable) Cached(string, string) (gather.Pod, bool) { return gather.Pod{}, false }
+
+// Live is gather.Pods's.
+func (u unreachable) Live(context.Context, string, string) (gather.Pod, error) {
+	return gather.Pod{}, u.err
 }
 
-// Report is shim.Planner's.
-func (u *unreachable) Report(context.Context, api.Report) error { return nil }
+// Network is gather.Networks's.
+func (u unreachable) Network(context.Context, netspec.Ref) (plan.NAD, error) {
+	return plan.NAD{}, u.err
+}
+
+// PatchStatus writes nothing.
+func (u unreachable) PatchStatus(context.Context, plan.Pod, string) error { return u.err }
+
+// Added tells nobody.
+func (unreachable) Added(plan.Pod, string, []string, string) {}
+
+// Refused tells nobody.
+func (unreachable) Refused(plan.Pod, string) {}

@@ -112,8 +112,8 @@ func attached(pod, uid string) api.Report {
 	return api.Report{
 		Protocol: api.Protocol, Verb: "ADD", ContainerID: "c1", Pod: api.Pod{Namespace: "app", Name: pod, UID: uid},
 		Attachments: []api.Attachment{
-			{Network: "primary", Interface: "eth0", Status: []json.RawMessage{json.RawMessage(`{"name":"primary","interface":"eth0","ips":["10.1.0.2"],"default":true,"dns":{}}`)}},
-			{Network: "app/lan", Interface: "net1", Status: []json.RawMessage{json.RawMessage(`{"name":"app/lan","interface":"net1","ips":["10.2.0.2"],"dns":{}}`)}},
+			{Network: "primary", Interface: "eth0", Addresses: []string{"10.1.0.2/24"}, Status: []json.RawMessage{json.RawMessage(`{"name":"primary","interface":"eth0","ips":["10.1.0.2"],"default":true,"dns":{}}`)}},
+			{Network: "app/lan", Interface: "net1", Addresses: []string{"10.2.0.2/24"}, Status: []json.RawMessage{json.RawMessage(`{"name":"app/lan","interface":"net1","ips":["10.2.0.2"],"dns":{}}`)}},
 		},
 	}
 }
@@ -183,8 +183,8 @@ func TestC1_4OnePod(t *testing.T) {
 	end()
 	r.Same("requests of the end", map[string]int{"POST /api/v1/namespaces/app/events": 2}, r.asked())
 	r.Same("events", []string{
-		"Normal AddedInterface: Add eth0 [10.1.0.2] from primary",
-		"Normal AddedInterface: Add net1 [10.2.0.2] from app/lan",
+		"Normal AddedInterface: Add eth0 [10.1.0.2/24] from primary",
+		"Normal AddedInterface: Add net1 [10.2.0.2/24] from app/lan",
 	}, r.events())
 }
 
@@ -300,12 +300,26 @@ func TestR1WithoutAPI(t *testing.T) {
 	r.Same("requests", map[string]int{}, r.asked())
 }
 
-// TestR2KubeconfigIsMissing: ADDs come again, and nothing else minds.
+// TestR2KubeconfigIsMissing: ADDs that need the API come again, and nothing else minds.
 func TestR2KubeconfigIsMissing(t *testing.T) {
 	r := newRig(t)
 	r.kubeconfig = r.path("absent")
 	_, err := r.plan(r.request("web", "u"))
 	r.Fails(err, types.ErrTryAgainLater, r.path("absent"))
+	req := r.request("web", "u")
+	for name, want := range map[string]map[string]string{"plain": {}, "annotated": selecting("lan")} {
+		req.RuntimeConfig = delivered(want)
+		got, err := r.plan(req)
+		if name == "annotated" {
+			r.Fails(err, types.ErrTryAgainLater, r.path("absent"))
+			continue
+		}
+		r.Must(err)
+		r.Same(name, []string{"primary primary eth0"}, names(got))
+	}
+	p, end := r.planner()
+	r.Fails(p.Report(t.Context(), attached("web", "u")), types.ErrTryAgainLater, r.path("absent"))
+	end()
 	plugin := shim.Plugin{Planner: Cluster{}.Planner, AlwaysAsk: true, Logger: func(*config.Config) (*slog.Logger, io.Closer) {
 		return slog.New(slog.DiscardHandler), io.NopCloser(nil)
 	}}

@@ -35,17 +35,20 @@ func TestT13FaithfulCheckAndDel(t *testing.T) {
 	changes := map[string]func(*node){
 		"NAD changed": func(n *node) { n.nad("net-a", n.fake("other", nil)) },
 		"NAD deleted": func(n *node) { n.api.DeleteNAD(podNamespace, "net-a") },
+		"API away":    func(n *node) { n.api.Refuse() },
+		"thin":        func(n *node) { n.api.DeleteNAD(podNamespace, "net-a"); n.api.Refuse() },
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, setup{settings: object{"checkDelegates": true}})
+			n := newNode(t, setup{thin: name == "thin", settings: object{"checkDelegates": true}})
 			n.api.PutNAD(metav1.ObjectMeta{Namespace: podNamespace, Name: "net-a"}, n.netA())
-			p := n.pod("p", selecting(`[{"name":"net-a","ips":["10.5.0.9/24"],"mac":"02:00:00:00:05:09","cni-args":{"exact":9007199254740993}}]`))
+			p := n.pod("p", selecting(`[{"name":"net-a","ips":["10.5.0.9/24"],"mac":"02:00:00:00:05:09","deviceID":"0000:03:00.1","cni-args":{"exact":9007199254740993}}]`))
 			n.attach(p)
 			added := n.stdins("ADD")
 			n.Same("calls", 2, len(added))
 			result := decoded(t, []byte(text(answer("10.5.0.9/24"))))
 			n.Same("the number in the first plugin", any(json.Number("9007199254740993")), added[0]["big"])
+			n.Same("the pod's device", "0000:03:00.1 0000:03:00.1", fmt.Sprint(added[0]["deviceID"], " ", added[1]["pciBusID"]))
 			n.Same("the pod's cni-args", any(object{"cni": object{"exact": json.Number("9007199254740993")}}), added[0]["args"])
 			n.Same("prevResult of the second plugin", any(result), added[1]["prevResult"])
 

@@ -145,7 +145,9 @@ func TestI2_StatusRequired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, setup{thin: thin, settings: object{"networkStatus": "required"}})
 			p, plain := threeNetworks(n), n.pod("plain", nil)
-			n.api.Fail(apiserver.Failure{Method: "PATCH", Path: "/pods/", Code: 403, Times: 2})
+			for _, method := range []string{"PATCH", "PUT"} { // the second is tried where the first is forbidden
+				n.api.Fail(apiserver.Failure{Method: method, Path: "/pods/", Code: 403, Times: 2})
+			}
 			for _, p := range []*pod{p, plain} {
 				_, err := n.add(p)
 				if err == nil {

@@ -1,8 +1,13 @@
 package node_test
 
 import (
+	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -186,4 +191,67 @@ func (n *node) attachAsV4(p *pod, ifName string, conf object) {
 		n.Must(json.Unmarshal(raw, &elements))
 	}
 	n.Must(os.WriteFile(scratch, []byte(text(append(elements, element))), 0o600))
+}
+
+// raw posts as any HTTP client does, with the URL's host that v4's has.
+func (n *node) raw(path, body string) (status int, answer string) {
+	n.Helper()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", n.path("run/multus.sock"))
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(n.Context(), http.MethodPost, "http://dummy"+path, strings.NewReader(body))
+	n.Must(err)
+	response, err := client.Do(req)
+	n.Must(err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	n.Must(err)
+	return response.StatusCode, strings.TrimSpace(string(text))
+}
+
+// What goes over the wire to and from a client of v4 (contract 1.8).
+func TestC1_8Wire(t *testing.T) {
+	n := newNode(t, setup{settings: object{"chrootDir": "/"}})
+	n.nad("failing", n.fake("failing", object{"ADD": object{"error": object{"code": 101, "msg": "no room"}}}))
+	conf := base64.StdEncoding.EncodeToString([]byte(n.read("conf/00-multus.conf")))
+	failing := base64.StdEncoding.EncodeToString([]byte(text(n.fake("hot", object{"DEL": object{"error": object{"code": 102, "msg": "not now"}}}))))
+	stale, p, bad := n.pod("stale", nil), n.pod("p", nil), n.pod("bad", selecting("failing"))
+	n.attach(stale)
+	n.age(stale)
+	n.forgetInRuntime(stale)
+	request := func(verb string, p *pod, config string) string {
+		env := object{"CNI_COMMAND": verb, "CNI_PATH": pluginDir}
+		if p != nil {
+			env["CNI_CONTAINERID"], env["CNI_NETNS"], env["CNI_IFNAME"] = p.ContainerID, p.NetNS, "eth0"
+			env["CNI_ARGS"] = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.Name + ";K8S_POD_INFRA_CONTAINER_ID=" + p.ContainerID
+		}
+		return text(object{"env": env, "config": config})
+	}
+	hot := strings.Replace(request("ADD", p, failing), "eth0", "hot0", 1)
+	gc := decoded(t, []byte(n.read("conf/00-multus.conf")))
+	gc["cni.dev/valid-attachments"] = []any{object{"containerID": p.ContainerID, "ifname": "eth0"}}
+	for _, step := range []struct {
+		path, body string
+		status     int
+		answer     string // a part of it
+	}{
+		{"/cni", request("ADD", p, conf), 200, `{"Result":{`},
+		{"/cni", request("ADD", bad, conf), 400, `{"code":101,"msg":"pod default/bad: network default/failing`},
+		{"/cni", request("ADD", nil, conf), 400, `"msg":"`},
+		{"/cni", request("", p, conf), 400, `CNI_COMMAND is \"\": want ADD, DEL, CHECK, GC or STATUS`},
+		{"/cni", `{"env":{`, 400, `"code":6`},
+		{"/cni", request("CHECK", p, conf), 200, `{"Result":null}`},
+		{"/cni", request("STATUS", nil, conf), 200, `{"Result":null}`},
+		{"/delegate", hot, 200, `{"Result":{`},
+		{"/delegate", strings.Replace(hot, "ADD", "DEL", 1), 400, `"code":102`},
+		{"/cni", request("GC", nil, base64.StdEncoding.EncodeToString([]byte(text(gc)))), 200, `{"Result":null}`},
+		{"/cni", request("DEL", stale, conf), 200, `{"Result":null}`},
+	} {
+		status, answer := n.raw(step.path, step.body)
+		if status != step.status || !strings.Contains(answer, step.answer) {
+			t.Errorf("%s with %.200s: %d %s, want %d with %s", step.path, step.body, status, answer, step.status, step.answer)
+		}
+	}
+	n.Same("leases after GC", []string{"10.1.0.3"}, n.leases())
 }

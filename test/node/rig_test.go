@@ -67,7 +67,7 @@ func programs() (err error) {
 			return err
 		}
 	}
-	for _, name := range []string{"multus-shim", "multus-daemon", "multus", "passthru", "install_multus", "cni/bridge", "cni/macvlan", "cni/ptp", "cni/host-local", "cni/static"} {
+	for _, name := range []string{"multus-shim", "multus-daemon", "multus", "passthru", "install_multus", "cni/bridge", "cni/macvlan", "cni/ptp", "cni/host-local", "cni/static", "cni/tuning"} {
 		if _, err := os.Stat(filepath.Join(binDir, name)); err != nil {
 			return fmt.Errorf("run 'make build plugins' first: %w", err)
 		}
@@ -91,14 +91,16 @@ type setup struct {
 	primary  func(*node) object // the primary network's file; bridged("primary", 1) where nil
 	settings object             // over the rig's own in daemon-config.json, or in the thin plugin's configuration
 	thin     bool
-	noDaemon bool // it is started later, by startDaemon, or not at all
-	token    string
+	noDaemon bool   // it is started later, by startDaemon, or not at all
+	token    string // that the API server demands
+	user     string // whose certificate it demands
 }
 
 // node is a node of one test.
 type node struct {
 	check.T
 	dir      string
+	bin      string // the folder of the plugin that the runtime runs
 	ns       string // its network namespace
 	api      *apiserver.Server
 	settings object
@@ -108,7 +110,7 @@ type node struct {
 
 func newNode(t *testing.T, s setup) *node {
 	t.Helper()
-	n := &node{T: check.T{T: t}, dir: t.TempDir()}
+	n := &node{T: check.T{T: t}, dir: t.TempDir(), bin: binDir}
 	for _, dir := range []string{"conf", "pods"} {
 		n.Must(os.Mkdir(n.path(dir), 0o755))
 	}
@@ -120,12 +122,13 @@ func newNode(t *testing.T, s setup) *node {
 	n.in(n.makeLinks)
 	n.links = n.nodeLinks()
 	start := apiserver.Start
-	if s.token != "" {
-		start = apiserver.StartTLS // without it, clients send no token
+	if s.token != "" || s.user != "" {
+		start = apiserver.StartTLS // without it, clients send no credentials
 	}
 	n.in(func() (err error) { n.api, err = start("127.0.0.1"); return err })
 	t.Cleanup(n.api.Close)
 	n.api.RequireToken(s.token)
+	n.api.RequireUser(s.user)
 	kubeconfig, err := n.api.Kubeconfig(n.dir)
 	n.Must(err)
 	t.Cleanup(n.explain)
@@ -172,7 +175,11 @@ func (n *node) makeLinks() error {
 func (n *node) writeThin() {
 	n.settings["type"], n.settings["name"] = "multus", config.DefaultNetworkName
 	n.settings["clusterNetwork"] = n.path("conf/10-primary.conflist")
-	n.settings["capabilities"] = object{config.PodAnnotationsCapability: true}
+	capabilities := object{config.PodAnnotationsCapability: true}
+	if more, ok := n.settings["capabilities"].(object); ok {
+		maps.Copy(capabilities, more)
+	}
+	n.settings["capabilities"] = capabilities
 	n.write("conf/00-multus.conf", text(n.settings))
 }
 
@@ -423,8 +430,8 @@ func (n *node) record(p *pod) (attach.Record, error) {
 	return n.ledger().Load(p.ContainerID)
 }
 
-// age makes records older than what protects them: the grace of GC, and the time in
-// which a report may be on the way.
+// age makes records older than what protects them: the grace of GC, the time in which a
+// report may be on the way, and that after which an unfinished one is overdue.
 func (n *node) age(pods ...*pod) {
 	n.Helper()
 	for _, p := range pods {
@@ -432,6 +439,9 @@ func (n *node) age(pods ...*pod) {
 		n.Must(err)
 		rec.Created = rec.Created.Add(-time.Hour)
 		n.Must(n.ledger().Save(rec, false))
+		if lock := n.path("state/.lock/" + p.ContainerID); rec.State != attach.Attached {
+			n.Must(os.Chtimes(lock, time.Time{}, rec.Created))
+		}
 	}
 }
 

@@ -73,7 +73,7 @@ func (c *call) load() (*libcni.CNIConfig, *libcni.NetworkConfigList, error) {
 		return nil, nil, err
 	}
 	list, err := libcni.ConfListFromConf(one) //nolint:staticcheck // likewise
-	return libcni.NewCNIConfigWithCacheDir([]string{binDir, pluginDir}, c.path("runtime"), c), list, err
+	return libcni.NewCNIConfigWithCacheDir([]string{c.bin, pluginDir}, c.path("runtime"), c), list, err
 }
 
 // arguments are what containerd passes for a pod. The order of CNI_ARGS is random there too.

@@ -48,9 +48,9 @@ func TestC1_4ThreeNetworks(t *testing.T) {
 			}
 			n.eventually(func() error {
 				return n.saidEvents(
-					"AddedInterface: Add eth0 [10.1.0.2] from primary",
-					"AddedInterface: Add lan0 [10.20.0.50] from default/lan",
-					"AddedInterface: Add net2 [10.30.0.2] from default/p2p")
+					"AddedInterface: Add eth0 [10.1.0.2/24] from primary",
+					"AddedInterface: Add lan0 [10.20.0.50/24] from default/lan",
+					"AddedInterface: Add net2 [10.30.0.2/24] from default/p2p")
 			})
 			n.Must(n.check(p))
 

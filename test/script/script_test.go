@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -19,7 +21,7 @@ func TestT10CommandLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"multus", "multus-shim", "multus-daemon", "passthru", "install_multus"} {
+	for _, name := range []string{"multus", "multus-shim", "multus-daemon", "passthru", "install_multus", "thin_entrypoint", "kubeconfig_generator", "cert-approver"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			t.Fatalf("run 'make build plugins' first: %v", err)
 		}
@@ -31,7 +33,7 @@ func TestT10CommandLines(t *testing.T) {
 			return nil
 		},
 		RequireExplicitExec: true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "await": await},
 	})
 }
 
@@ -49,5 +51,18 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if fmt.Sprint(code) != args[0] {
 		ts.Fatalf("%s ended with code %d, want %s", args[1], code, args[0])
+	}
+}
+
+// await waits until files are there, for 10 s at most: await FILE...
+func await(ts *testscript.TestScript, _ bool, files []string) {
+	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(time.Millisecond) {
+		missing := slices.DeleteFunc(slices.Clone(files), func(f string) bool { _, err := os.Stat(ts.MkAbs(f)); return err == nil })
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("never: %q", missing)
+		}
 	}
 }

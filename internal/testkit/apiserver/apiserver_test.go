@@ -379,3 +379,57 @@ func TestI2_TLSUnderItsOwnAuthority(t *testing.T) {
 		})
 	}
 }
+
+func TestI2_ClientCertificates(t *testing.T) {
+	s, err := apiserver.StartTLS("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	dir := t.TempDir()
+	s.RequireUser("node")
+	path, err := s.Kubeconfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "client.pem")
+	if text, err := os.ReadFile(path); err != nil || strings.Count(string(text), file) != 2 {
+		t.Errorf("%v: kubeconfig:\n%s", err, text)
+	}
+	node, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := s.Certificate("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(s.CA())
+	for name, c := range map[string]struct {
+		pem  []byte
+		want int
+	}{"its own": {node, 200}, "another": {other, 401}, "none": {nil, 401}} {
+		config := &tls.Config{RootCAs: trusted}
+		if c.pem != nil {
+			pair, err := tls.X509KeyPair(c.pem, c.pem)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Certificates = []tls.Certificate{pair}
+		}
+		transport := &http.Transport{TLSClientConfig: config}
+		answer, err := (&http.Client{Transport: transport}).Get(s.URL() + "/api/v1/pods")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		transport.CloseIdleConnections()
+		if answer.StatusCode != c.want {
+			t.Errorf("%s: %s, want %d", name, answer.Status, c.want)
+		}
+	}
+	if users := []string{s.Requests()[0].User, s.Requests()[1].User, s.Requests()[2].User}; len(users) != 3 {
+		t.Error(users)
+	}
+}

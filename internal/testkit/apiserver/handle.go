@@ -34,7 +34,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client has gone
 	}
-	if code := s.arrive(r.Context(), Request{r.Method, r.URL.Path, r.URL.Query(), r.Header.Clone(), string(body)}); code != 0 {
+	if code := s.arrive(r.Context(), Request{r.Method, r.URL.Path, r.URL.Query(), r.Header.Clone(), string(body), user(r)}); code != 0 {
 		refuse(w, code, "")
 		return
 	}
@@ -54,11 +54,23 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		s.list(w, c)
 	case r.Method == http.MethodPatch && (c.kind == pods && c.subresource == "status" || c.kind == events):
 		s.patch(w, c)
-	case r.Method == http.MethodPost && c.kind == events && c.name == "":
+	case r.Method == http.MethodPut && c.kind == pods && c.subresource == "status":
+		s.update(w, c)
+	case r.Method == http.MethodPost && (c.kind == events || c.kind == csrs) && c.name == "":
 		s.create(w, c)
+	case r.Method == http.MethodPut && c.kind == csrs && c.subresource == "approval":
+		s.approve(w, c)
 	default:
 		refuse(w, http.StatusMethodNotAllowed, "")
 	}
+}
+
+// user is the common name of the client's certificate; "" for none.
+func user(r *http.Request) string {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return ""
+	}
+	return r.TLS.PeerCertificates[0].Subject.CommonName
 }
 
 // enter counts a handler in, unless the server is being closed.
@@ -75,7 +87,7 @@ func (s *Server) enter() bool {
 // parse reads PREFIX[/namespaces/NAMESPACE]/RESOURCE[/NAME[/SUBRESOURCE]].
 func (s *Server) parse(r *http.Request) (call, bool) {
 	c := call{Request: r, partial: strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")}
-	for _, k := range []kind{pods, events, nads} {
+	for _, k := range []kind{pods, events, nads, csrs} {
 		rest, ok := strings.CutPrefix(r.URL.Path, k.prefix+"/")
 		if !ok || s.isUnserved(k) {
 			continue
@@ -156,6 +168,32 @@ func (s *Server) patch(w http.ResponseWriter, c call) {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	s.change(w, c, patch, func(before Object) Object {
+		if c.subresource == "status" {
+			delete(patch, "spec")
+		}
+		after := merge(before, patch).(Object)
+		after["metadata"] = maps.Clone(metadata(after))
+		return after
+	})
+}
+
+// update takes over what a whole pod says under its status subresource, with its UID
+// and resource version as preconditions.
+func (s *Server) update(w http.ResponseWriter, c call) {
+	o, err := decode(c.body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s.change(w, c, o, func(before Object) Object {
+		o["spec"] = before["spec"]
+		return o
+	})
+}
+
+// change stores what becomes of an object where it fulfils the preconditions in sent.
+func (s *Server) change(w http.ResponseWriter, c call, sent Object, become func(before Object) Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.store.objects[c.kind.resource][c.namespace+"/"+c.name]
@@ -164,17 +202,12 @@ func (s *Server) patch(w http.ResponseWriter, c call) {
 		return
 	}
 	for _, key := range []string{"uid", "resourceVersion"} {
-		if want := text(metadata(patch), key); want != "" && want != text(metadata(before), key) {
+		if want := text(metadata(sent), key); want != "" && want != text(metadata(before), key) {
 			refuse(w, http.StatusConflict, fmt.Sprintf("precondition failed: %s is not %s", key, want))
 			return
 		}
 	}
-	if c.subresource == "status" {
-		delete(patch, "spec")
-	}
-	after := merge(before, patch).(Object)
-	after["metadata"] = maps.Clone(metadata(after))
-	answer(w, http.StatusOK, c.shape(s.store.put(c.kind, after)))
+	answer(w, http.StatusOK, c.shape(s.store.put(c.kind, become(before))))
 }
 
 func (s *Server) create(w http.ResponseWriter, c call) {
@@ -185,6 +218,9 @@ func (s *Server) create(w http.ResponseWriter, c call) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.kind == csrs {
+		s.identify(o, c.Request)
+	}
 	if m := metadata(o); s.store.objects[c.kind.resource][text(m, "namespace")+"/"+text(m, "name")] != nil {
 		refuse(w, http.StatusConflict, fmt.Sprintf("%s %q already exists", c.kind.resource, text(m, "name")))
 		return

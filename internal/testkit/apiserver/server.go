@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -39,9 +40,11 @@ type Server struct {
 type script struct {
 	latency   time.Duration
 	token     string
+	user      string
 	failures  []*Failure
 	unserved  map[string]bool
 	noStreams bool
+	lifetime  time.Duration // of the certificates that are signed
 }
 
 // Request is one request that arrived, also one that was made to fail.
@@ -51,6 +54,7 @@ type Request struct {
 	Query  url.Values
 	Header http.Header
 	Body   string
+	User   string // the common name of the client's certificate; "" for none
 }
 
 // String is "METHOD /path".
@@ -157,7 +161,10 @@ func (s *Server) serveLocked(listener net.Listener) {
 		if s.tls == nil {
 			_ = server.Serve(listener)
 		} else {
-			server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{s.tls.pair}, MinVersion: tls.VersionTLS12}
+			server.TLSConfig = &tls.Config{
+				Certificates: []tls.Certificate{s.tls.pair}, MinVersion: tls.VersionTLS12,
+				ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: s.tls.clients(),
+			}
 			_ = server.ServeTLS(listener, "", "")
 		}
 	}()
@@ -176,6 +183,18 @@ func (s *Server) RequireToken(token string) {
 	defer s.mu.Unlock()
 	s.script.token = token
 }
+
+// RequireUser answers 401 to requests without a client's certificate of this common
+// name (Certificate); "" demands none.
+func (s *Server) RequireUser(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script.user = name
+}
+
+// Certificate makes a client's certificate, with its key, in PEM. The server must be one
+// of StartTLS.
+func (s *Server) Certificate(name string) ([]byte, error) { return s.tls.issue(name) }
 
 // Fail adds a failure. Where several match, the first added one counts.
 func (s *Server) Fail(f Failure) {
@@ -231,10 +250,11 @@ func (s *Server) ResetRequests() {
 }
 
 // Kubeconfig writes a kubeconfig for the server into dir and returns its path. Where a
-// token is demanded, the file refers to dir/token, and that file is written too.
+// token is demanded, the file refers to dir/token, and that file is written too; where
+// a certificate is, to dir/client.pem.
 func (s *Server) Kubeconfig(dir string) (string, error) {
 	s.mu.Lock()
-	token := s.script.token
+	token, name := s.script.token, s.script.user
 	s.mu.Unlock()
 	user, cluster := map[string]any{}, map[string]any{"server": s.url}
 	if s.tls != nil {
@@ -246,6 +266,14 @@ func (s *Server) Kubeconfig(dir string) (string, error) {
 			return "", err
 		}
 		user["tokenFile"] = file
+	}
+	if name != "" {
+		file := filepath.Join(dir, "client.pem")
+		pem, err := s.Certificate(name)
+		if err := errors.Join(err, os.WriteFile(file, pem, 0o600)); err != nil {
+			return "", err
+		}
+		user["client-certificate"], user["client-key"] = file, file
 	}
 	text, err := json.MarshalIndent(map[string]any{
 		"apiVersion":      "v1",
@@ -267,7 +295,7 @@ func (s *Server) Kubeconfig(dir string) (string, error) {
 func (s *Server) arrive(ctx context.Context, r Request) int {
 	s.mu.Lock()
 	s.requests = append(s.requests, r)
-	latency, token := s.script.latency, s.script.token
+	latency, token, user := s.script.latency, s.script.token, s.script.user
 	failure := s.script.match(r)
 	s.mu.Unlock()
 
@@ -276,7 +304,7 @@ func (s *Server) arrive(ctx context.Context, r Request) int {
 	case <-ctx.Done():
 		return http.StatusGatewayTimeout
 	}
-	if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
+	if token != "" && r.Header.Get("Authorization") != "Bearer "+token || user != "" && r.User != user {
 		return http.StatusUnauthorized
 	}
 	if failure == nil {

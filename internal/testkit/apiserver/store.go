@@ -51,7 +51,7 @@ type store struct {
 func newStore() store {
 	return store{
 		version: 1,
-		objects: map[string]map[string]Object{pods.resource: {}, events.resource: {}, nads.resource: {}},
+		objects: map[string]map[string]Object{pods.resource: {}, events.resource: {}, nads.resource: {}, csrs.resource: {}},
 		changed: make(chan struct{}),
 	}
 }
@@ -173,6 +173,7 @@ func (sel selection) has(o Object) bool {
 		"metadata.name":      text(m, "name"),
 		"metadata.namespace": text(m, "namespace"),
 		"spec.nodeName":      text(spec, "nodeName"),
+		"spec.signerName":    text(spec, "signerName"),
 	})
 }
 

@@ -1,5 +1,5 @@
 // Command fakeplugin is a CNI plugin for tests: it makes nothing, logs each call, and
-// sleeps, waits, holds memory, fails or answers as its own configuration says:
+// talks, sleeps, waits, holds memory, fails or answers as its own configuration says:
 //
 //	{"type": "fake", "name": "net-a", "cniVersion": "1.0.0", "fake": {"log": "/tmp/x/log", "ADD": {"sleep": "100ms"}}}
 //
@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -36,6 +37,7 @@ type Line struct {
 
 // Step is what a call does, in the order of its fields.
 type Step struct {
+	Say       int             `json:"say"`       // KiB on stderr, in lines of 1 KiB
 	Hold      int             `json:"hold"`      // MiB, for as long as the call lasts
 	Sleep     string          `json:"sleep"`     // a duration
 	WaitFor   string          `json:"waitFor"`   // go on when this file exists, or its folder is gone
@@ -97,6 +99,9 @@ func run(command string) int {
 
 // wait does all that takes time, and returns the memory that it holds.
 func (s Step) wait() []byte {
+	for range s.Say {
+		fmt.Fprintln(os.Stderr, strings.Repeat("x", 1023))
+	}
 	memory := make([]byte, s.Hold<<20)
 	for i := 0; i < len(memory); i += os.Getpagesize() {
 		memory[i] = 1

@@ -1,0 +1,297 @@
+package confgen
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/multus-thick/multus/internal/config"
+)
+
+func TestC1_2ThinFile(t *testing.T) {
+	stderr := false
+	everything := defaults()
+	everything.CNIVersion, everything.OverrideNetworkName, everything.Kubeconfig = "1.1.0", true, "/etc/k"
+	everything.ConfDir, everything.ReadinessIndicatorFile, everything.BinDir = "/etc/m", "/ready", "/opt/bin"
+	everything.NamespaceIsolation, everything.GlobalNamespaces = true, []string{"a", "b"}
+	everything.LogLevel, everything.LogFile, everything.LogToStderr = "debug", "/log", &stderr
+	older := defaults()
+	older.CNIVersion = "0.4.0"
+	const mainCapabilities = `"capabilities":{"io.kubernetes.cri.pod-annotations":true,"ips":true,"portMappings":true}`
+	tests := map[string]struct {
+		in   Input
+		list bool
+		want string
+	}{
+		"by path": {
+			Input{Config: older, Primary: parsed(t, main10), Path: "/etc/cni/net.d/10-a.conflist"},
+			false,
+			`{"cniVersion":"0.4.0","name":"multus-cni-network","type":"multus",` + mainCapabilities + `,"clusterNetwork":"/etc/cni/net.d/10-a.conflist"}`,
+		},
+		"inlined, with the primary's version": {
+			Input{Config: defaults(), Primary: parsed(t, side20)},
+			false,
+			`{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus","capabilities":{"io.kubernetes.cri.pod-annotations":true},"delegates":[` + side20 + `]}`,
+		},
+		"a list, with everything": {
+			Input{Config: everything, Primary: parsed(t, main10)},
+			true,
+			`{"cniVersion":"1.1.0","name":"main","plugins":[{"type":"multus",` + mainCapabilities + `,"delegates":[` + main10 + `],"kubeconfig":"/etc/k","confDir":"/etc/m",` +
+				`"readinessindicatorfile":"/ready","binDir":"/opt/bin","namespaceIsolation":true,"globalNamespaces":"a,b","logFile":"/log","logLevel":"debug","logToStderr":false}]}`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, list, err := GenerateThin(tt.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want+"\n", string(got)); diff != "" || list != tt.list {
+				t.Errorf("list is %t: %s", list, diff)
+			}
+			if list {
+				return
+			}
+			if _, warnings, err := config.Parse(got); err != nil || len(warnings) > 0 { // the plugin takes it
+				t.Errorf("read back: %v, %v", warnings, err)
+			}
+		})
+	}
+}
+
+func TestC1_2ThinFileNeedsAVersionOfCNI(t *testing.T) {
+	cfg := defaults()
+	cfg.CNIVersion = "four"
+	if got, _, err := GenerateThin(Input{Config: cfg, Primary: parsed(t, side20)}); err == nil || !strings.HasPrefix(err.Error(), "cniVersion: ") {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+// newThinRig is newRig with a Watcher of the thin plugin's configuration.
+func newThinRig(t *testing.T, thin Thin, adjust func(dir string, cfg *config.Config)) *rig {
+	t.Helper()
+	r := newRig(t, adjust)
+	w, err := NewThin(r.w.cfg, r.rec, thin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.w = w
+	return r
+}
+
+// mounts makes the Watcher see another mount table.
+func (r *rig) mounts(mountinfo string) {
+	r.t.Helper()
+	r.w.proc = r.t.TempDir()
+	for name, content := range map[string]string{"self/mountinfo": mountinfo, "sys/kernel/random/boot_id": "some-boot\n"} {
+		path := filepath.Join(r.w.proc, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// look checks once and compares what is told, and which files are in the folder then.
+func (r *rig) look(files string, lines ...string) {
+	r.t.Helper()
+	r.now = r.now.Add(time.Second)
+	r.w.check(r.t.Context(), r.now)
+	if diff := cmp.Diff(lines, r.rec.take()); diff != "" {
+		r.t.Errorf("observed: %s", diff)
+	}
+	r.holds(files)
+}
+
+func (r *rig) holds(files string) {
+	r.t.Helper()
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if got := strings.Join(names, " "); got != files {
+		r.t.Errorf("the folder holds %s, want %s", got, files)
+	}
+}
+
+// primary is what the generated file says of the primary network.
+func (r *rig) primary(file string) string {
+	r.t.Helper()
+	raw, err := os.ReadFile(r.path(file))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	type plugin struct {
+		ClusterNetwork string
+		Delegates      json.RawMessage
+	}
+	var f struct {
+		plugin
+		Plugins []plugin
+	}
+	if err := json.Unmarshal(raw, &f); err != nil {
+		r.t.Fatal(err)
+	}
+	if len(f.Plugins) > 0 {
+		f.plugin = f.Plugins[0]
+	}
+	return f.ClusterNetwork + string(f.Delegates)
+}
+
+func (r *rig) has(file, primary string) {
+	r.t.Helper()
+	if got := r.primary(file); got != primary {
+		r.t.Errorf("the primary network is %s, want %s", got, primary)
+	}
+}
+
+const wroteList = "written /00-multus.conflist"
+
+// TestC1_9ThinFileName: the name follows the CNI version, and no second file of ours
+// stays, which the runtime might take.
+func TestC1_9ThinFileName(t *testing.T) {
+	r := newThinRig(t, Thin{}, func(_ string, cfg *config.Config) { cfg.CNIVersion = "" })
+	r.write(FileName, `{"left":"by an older version"}`)
+	r.write("10-a.conflist", main10)
+	r.look("00-multus.conflist 10-a.conflist", "chosen 10-a.conflist"+choseFirst, wroteList)
+	r.write("10-a.conflist", strings.Replace(main10, "1.0.0", "0.4.0", 1))
+	r.look("00-multus.conf 10-a.conflist", wroteOurs)
+	r.look("00-multus.conf 10-a.conflist")
+	r.w.cfg.CleanupConfigOnExit = true
+	if err := r.w.cleanUp(); err != nil {
+		t.Error(err)
+	}
+	r.holds("10-a.conflist")
+}
+
+// TestC1_2ThinFileInlinesWhatHasNoCertainPath: what the plugin might not find on the
+// host stands in its own configuration.
+func TestC1_2ThinFileInlinesWhatHasNoCertainPath(t *testing.T) {
+	for name, tt := range map[string]struct{ kubelet, want string }{
+		"a guess": {"/lib/x", "[" + main10 + "]"},
+		"proven":  {"/var/lib/kubelet/pods/x/etc-hosts", "/etc/cni/net.d/10-a.conflist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newThinRig(t, Thin{}, nil)
+			r.mounts(line("0:70", "/", "/") + line("8:1", tt.kubelet, "/etc/hosts") + line("8:1", "/etc/cni/net.d", r.dir))
+			r.write("10-a.conflist", main10)
+			r.look("00-multus.conflist 10-a.conflist", "chosen 10-a.conflist"+choseFirst, wroteList)
+			r.has("00-multus.conflist", tt.want)
+		})
+	}
+}
+
+// TestC1_2ThinForcesTheVersionOfACopy: the primary network's own file is not touched,
+// as in v4's thin entrypoint.
+func TestC1_2ThinForcesTheVersionOfACopy(t *testing.T) {
+	r := newThinRig(t, Thin{}, func(_ string, cfg *config.Config) { cfg.ForceCNIVersion, cfg.CNIVersion = true, "0.4.0" })
+	r.write("20-b.conf", side20)
+	r.look("00-multus.conf 20-b.conf", "chosen 20-b.conf"+choseFirst, wroteOurs)
+	r.has(FileName, "["+strings.Replace(side20, "0.3.1", "0.4.0", 1)+"]")
+	if raw, err := os.ReadFile(r.path("20-b.conf")); err != nil || string(raw) != side20 {
+		t.Errorf("%v: the primary network's file holds %s", err, raw)
+	}
+}
+
+// TestC1_2ThinRenames follows --rename-conf-file through the life of a node.
+func TestC1_2ThinRenames(t *testing.T) {
+	const renamed, restored = "written /50-main.conflist.old", "written /50-main.conflist"
+	thin := Thin{Rename: true}
+	r := newThinRig(t, thin, pinned("50-main.conflist"))
+	r.w.cfg.CleanupConfigOnExit = true
+	r.write("05-my.conf.old", side20)       // somebody's backup
+	r.write("50-main.conflist.old", side20) // and one from earlier
+	r.write("50-main.conflist", main10)
+	r.look("00-multus.conflist 05-my.conf.old 50-main.conflist.old", choseMain, wroteList, renamed)
+	r.has("00-multus.conflist", "["+main10+"]")
+	r.look("00-multus.conflist 05-my.conf.old 50-main.conflist.old")
+	if !r.w.State().Ready {
+		t.Errorf("not ready: %s", r.w.State().Why)
+	}
+
+	edited := strings.Replace(main10, `"portMappings"`, `"bandwidth"`, 1)
+	r.write("50-main.conflist", edited) // the primary network's own daemon has restarted
+	r.look("00-multus.conflist 05-my.conf.old 50-main.conflist.old", wroteList, renamed)
+	r.has("00-multus.conflist", "["+edited+"]")
+
+	again, err := NewThin(r.w.cfg, r.rec, thin) // this one restarts, after a crash
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.w = again
+	r.look("00-multus.conflist 05-my.conf.old 50-main.conflist.old", restored, choseMain, renamed)
+	r.has("00-multus.conflist", "["+edited+"]")
+
+	if err := r.w.cleanUp(); err != nil {
+		t.Error(err)
+	}
+	r.holds("05-my.conf.old 50-main.conflist")
+}
+
+// TestC1_2ThinTakesNoBackupForThePrimary: without a name, no file is brought back.
+func TestC1_2ThinTakesNoBackupForThePrimary(t *testing.T) {
+	r := newThinRig(t, Thin{Rename: true}, nil)
+	r.write("05-my.conf.old", side20)
+	r.look("05-my.conf.old", waitsAny)
+}
+
+// TestC1_2ThinLeavesTheIndicatorToThePlugin, which alone has the host's paths.
+func TestC1_2ThinLeavesTheIndicatorToThePlugin(t *testing.T) {
+	r := newThinRig(t, Thin{}, func(_ string, cfg *config.Config) { cfg.ReadinessIndicatorFile = "/nowhere/ready" })
+	r.write("10-a.conflist", main10)
+	r.look("00-multus.conflist 10-a.conflist", "chosen 10-a.conflist"+choseFirst, wroteList)
+	raw, err := os.ReadFile(r.path("00-multus.conflist"))
+	if err != nil || !strings.Contains(string(raw), `"readinessindicatorfile":"/nowhere/ready"`) {
+		t.Errorf("%v: %s", err, raw)
+	}
+}
+
+// TestC1_2ThinOnce is --skip-config-watch: the primary network is waited for, and from
+// then on nothing is followed.
+func TestC1_2ThinOnce(t *testing.T) {
+	r := newThinRig(t, Thin{Once: true}, nil)
+	r.w.cfg.CleanupConfigOnExit = true
+	stop := r.run()
+	r.await(waitsAny)
+	if n := watches(t); n != 1 {
+		t.Errorf("%d watches of folders while it waits, want 1", n)
+	}
+	r.write("10-a.conflist", main10)
+	r.await(wroteList)
+	for deadline := time.Now().Add(10 * time.Second); watches(t) > 0; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it still watches")
+		}
+	}
+	r.holds("00-multus.conflist 10-a.conflist")
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	r.holds("10-a.conflist")
+}
+
+// watches counts the inotify instances of this process.
+func watches(t *testing.T) (n int) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); to == "anon_inode:inotify" {
+			n++
+		}
+	}
+	return n
+}

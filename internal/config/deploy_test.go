@@ -1,0 +1,46 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// TestI3_DeployedConfigurations: what we install, and what people have installed, is
+// understood to the last key.
+func TestI3_DeployedConfigurations(t *testing.T) {
+	texts := map[string][]byte{}
+	files, err := filepath.Glob("../../deploy/*/daemon-config.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d configurations in deploy: %v", len(files), err)
+	}
+	for _, file := range files {
+		if texts[file], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sample, err := os.ReadFile("../../test/deploy/samples/eks-thick-v4/original/manifest.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object struct{ Data map[string]string }
+	first, _, _ := strings.Cut(string(sample), "\n---\n")
+	if err := yaml.Unmarshal([]byte(first), &object); err != nil {
+		t.Fatal(err)
+	}
+	texts["the sample"] = []byte(object.Data["daemon-config.json"])
+
+	for name, text := range texts {
+		_, warnings, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff([]Warning(nil), warnings); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}

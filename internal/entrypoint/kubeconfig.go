@@ -1,0 +1,135 @@
+package entrypoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/multus-thick/multus/internal/atomicfile"
+)
+
+// Cluster is where the API server is, and the folder of the pod's service account.
+type Cluster struct {
+	// Protocol, Host and Port are KUBERNETES_SERVICE_PROTOCOL, _HOST and _PORT.
+	Protocol, Host, Port string
+	ServiceAccount       string
+}
+
+const (
+	// ServiceAccount is where the kubelet mounts a pod's service account.
+	ServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+	kubeconfigFolder = "multus.d" // in --cni-conf-dir
+	kubeconfigFile   = "multus.kubeconfig"
+
+	folderMode = fs.FileMode(0o755)
+	secretMode = fs.FileMode(0o600)
+
+	tick = time.Second
+)
+
+// kubeconfig keeps the plugin's kubeconfig, which holds the token itself: the plugin
+// runs on the host, where the pod's service account has no path.
+type kubeconfig struct {
+	cluster       Cluster
+	skipTLSVerify bool
+	path          string
+	log           *slog.Logger
+}
+
+// possible tells whether the pod has a service account. Without one the plugin's
+// kubeconfig is somebody else's affair.
+func (k *kubeconfig) possible() bool {
+	_, err := os.Stat(k.token())
+	if errors.Is(err, fs.ErrNotExist) {
+		k.log.Warn("the pod has no service account, so no kubeconfig is written for the plugin", "missing", k.token())
+		return false
+	}
+	return true
+}
+
+func (k *kubeconfig) token() string { return filepath.Join(k.cluster.ServiceAccount, "token") }
+
+// keep writes the file whenever the token or the CA has changed, until ctx ends.
+func (k *kubeconfig) keep(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	failing := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := k.write()
+		switch {
+		case err == nil:
+			failing = ""
+		case err.Error() != failing: // tell it once
+			failing = err.Error()
+			k.log.Error("the kubeconfig is not up to date", "error", err)
+		}
+	}
+}
+
+// write brings the file up to date.
+func (k *kubeconfig) write() error {
+	content, err := k.content()
+	if err != nil {
+		return err
+	}
+	// A file that cannot be read is written; that tells what is wrong with the place.
+	info, err := os.Lstat(k.path)
+	if err == nil && info.Mode() == secretMode {
+		if old, err := os.ReadFile(k.path); err == nil && bytes.Equal(old, content) {
+			return nil
+		}
+	}
+	if err := os.Mkdir(filepath.Dir(k.path), folderMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := atomicfile.Write(k.path, content, secretMode); err != nil {
+		return err
+	}
+	k.log.Info("the file is in place", "file", k.path)
+	return nil
+}
+
+func (k *kubeconfig) content() ([]byte, error) {
+	token, err := os.ReadFile(k.token())
+	if err != nil {
+		return nil, fmt.Errorf("service account: %w", err)
+	}
+	if len(bytes.TrimSpace(token)) == 0 {
+		return nil, fmt.Errorf("service account: %s is empty", k.token())
+	}
+	if k.cluster.Host == "" || k.cluster.Port == "" {
+		return nil, errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: the plugin's kubeconfig needs the API server's address")
+	}
+	cluster := &clientcmdapi.Cluster{
+		Server:                k.cluster.Protocol + "://" + net.JoinHostPort(strings.Trim(k.cluster.Host, "[]"), k.cluster.Port),
+		InsecureSkipTLSVerify: k.skipTLSVerify,
+	}
+	if !k.skipTLSVerify {
+		if cluster.CertificateAuthorityData, err = os.ReadFile(filepath.Join(k.cluster.ServiceAccount, "ca.crt")); err != nil {
+			return nil, fmt.Errorf("service account: %w", err)
+		}
+	}
+	return clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"local": cluster},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"multus": {Token: string(bytes.TrimSpace(token))}},
+		Contexts:       map[string]*clientcmdapi.Context{"multus-context": {Cluster: "local", AuthInfo: "multus"}},
+		CurrentContext: "multus-context",
+	})
+}

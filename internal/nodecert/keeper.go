@@ -1,0 +1,177 @@
+package nodecert
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// leastDuration is the API's: it refuses requests for less.
+const leastDuration = 10 * time.Minute
+
+// tick is how often the file is looked at, which somebody may remove or damage.
+const tick = time.Second
+
+// retry is how long it takes after a failed request until the next.
+var retry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 2 * time.Minute}
+
+// Options say whose certificate it is, and where.
+type Options struct {
+	Node string
+	// Bootstrap is the kubeconfig with which the first certificate is asked for, and
+	// another when the API server does not take the current one.
+	Bootstrap string
+	// Dir is where the certificate is kept.
+	Dir string
+	// Duration is how long a certificate is asked for; the signer may give less.
+	Duration time.Duration
+	Log      *slog.Logger
+}
+
+// Keeper keeps one certificate.
+type Keeper struct {
+	Options
+	store store
+
+	// Of the goroutine of Run.
+	pair    *tls.Certificate // the last one that was good; nil for none
+	content []byte           // pair as it is stored
+	renew   time.Time        // when another is asked for
+	damage  string           // what was told of the file
+
+	mu    sync.Mutex
+	until time.Time // the end of the certificate
+	last  error     // of the last request
+}
+
+// New prepares a Keeper.
+func New(o Options) (*Keeper, error) {
+	switch {
+	case o.Node == "":
+		return nil, errors.New("the node's name is not known: set MULTUS_NODE_NAME to spec.nodeName")
+	case o.Duration < leastDuration:
+		return nil, fmt.Errorf("a certificate for %s: want %s at least, or the API server refuses the request", o.Duration, leastDuration)
+	}
+	if _, _, err := readKubeconfig(o.Bootstrap); err != nil {
+		return nil, err
+	}
+	return &Keeper{Options: o, store: store{o.Dir}}, nil
+}
+
+// Problem says why there is no valid certificate; nil where there is one.
+func (k *Keeper) Problem() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case time.Now().Before(k.until):
+		return nil
+	case k.last != nil:
+		return fmt.Errorf("this node has no valid client certificate: %w", k.last)
+	default:
+		return errors.New("this node has no valid client certificate yet")
+	}
+}
+
+// Run keeps the certificate until ctx ends. Failures are logged and tried again.
+func (k *Keeper) Run(ctx context.Context) {
+	pause, next := retry, time.Time{}
+	for ctx.Err() == nil {
+		now := time.Now()
+		k.look(now)
+		if !now.Before(k.renew) && !now.Before(next) {
+			if err := k.ask(ctx); err == nil {
+				pause = retry
+			} else if ctx.Err() == nil {
+				delay := pause.Step()
+				next = time.Now().Add(delay)
+				k.Log.Error("no new client certificate", "again in", delay.Round(time.Second).String(), "error", err)
+			}
+		}
+		sleep := tick
+		if until := time.Until(k.renew); until > 0 {
+			sleep = min(tick, until)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(sleep):
+		}
+	}
+}
+
+// look takes over what is stored. A file that is missing or damaged while the pair in it
+// would still be good is put back: readers may come at any time.
+func (k *Keeper) look(now time.Time) {
+	pair, content, err := k.store.load()
+	if err == nil && bytes.Equal(content, k.content) {
+		return
+	}
+	if err == nil {
+		err = k.fits(pair, now)
+	}
+	if err == nil {
+		k.take(pair, content)
+		return
+	}
+	if k.pair != nil && now.Before(k.pair.Leaf.NotAfter) {
+		if again := k.store.save(k.content, now); again != nil {
+			err = errors.Join(err, again)
+		}
+	}
+	if err.Error() != k.damage {
+		k.damage = err.Error()
+		k.Log.Warn("the stored client certificate is not good", "cause", err)
+	}
+}
+
+// fits tells whether a stored pair is a valid one of this node.
+func (k *Keeper) fits(pair *tls.Certificate, now time.Time) error {
+	switch leaf := pair.Leaf; {
+	case leaf.Subject.CommonName != UserPrefix+k.Node:
+		return fmt.Errorf("%s is of %s", k.store.current(), leaf.Subject.CommonName)
+	case !now.Before(leaf.NotAfter):
+		return fmt.Errorf("%s has expired at %s", k.store.current(), leaf.NotAfter.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// take makes a pair the current one. It is renewed after 70 to 90 percent of its life,
+// so that nodes do not all ask at once.
+func (k *Keeper) take(pair *tls.Certificate, content []byte) {
+	life := pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)
+	k.pair, k.content, k.damage = pair, content, ""
+	k.renew = pair.Leaf.NotBefore.Add(time.Duration(float64(life) * (0.7 + 0.2*rand.Float64())))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.until = pair.Leaf.NotAfter
+}
+
+// ask gets a new pair and stores it.
+func (k *Keeper) ask(ctx context.Context) (err error) {
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.last = err
+	}()
+	content, err := k.obtain(ctx)
+	if err != nil {
+		return err
+	}
+	pair, err := parse(content)
+	if err != nil {
+		return fmt.Errorf("the signer's answer: %w", err)
+	}
+	if err := k.store.save(content, time.Now()); err != nil {
+		return err
+	}
+	k.take(pair, content)
+	k.Log.Info("a client certificate is in place", "file", k.store.current(), "until", pair.Leaf.NotAfter.Format(time.RFC3339))
+	return nil
+}
