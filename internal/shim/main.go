@@ -2,14 +2,17 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/sys/unix"
 
 	"github.com/multus-thick/multus/api"
 )
@@ -27,6 +30,9 @@ func Command(ctx context.Context, name, about string, p Plugin) int {
 		fmt.Println(about)
 		return 0
 	}
+	// To write for a reader that is gone is an error then, and not the end. Delegates do
+	// not inherit it, as they would if the signal was ignored.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	return p.Main(ctx, about, os.Stdout)
 }
 
@@ -48,7 +54,10 @@ func (p *Plugin) Main(ctx context.Context, about string, stdout io.Writer) int {
 		if err != nil {
 			return err
 		}
-		return result.PrintTo(stdout)
+		if err := result.PrintTo(stdout); err != nil {
+			return p.undelivered(context.WithoutCancel(ctx), inv, err)
+		}
+		return nil
 	}
 	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
 		Add: edge(add), Del: edge(p.Del), Check: edge(p.Check), GC: edge(p.GC), Status: edge(p.Status),
@@ -60,6 +69,12 @@ func (p *Plugin) Main(ctx context.Context, about string, stdout io.Writer) int {
 		return 2
 	}
 	return 1
+}
+
+// undelivered undoes an ADD whose result cannot be handed over: the runtime has died, and
+// what it never learnt of it may never delete.
+func (p *Plugin) undelivered(ctx context.Context, inv Invocation, err error) error {
+	return fmt.Errorf("the result cannot be handed over, the ADD is undone: %w", errors.Join(err, p.Del(ctx, inv)))
 }
 
 func invocation(args *skel.CmdArgs) Invocation {

@@ -31,6 +31,19 @@ func TestR11DelWaitsForAnOrphan(t *testing.T) {
 	n.clean()
 }
 
+// The runtime dies during an ADD, and no DEL will come for what it does not know of.
+func TestR11ResultThatNobodyReads(t *testing.T) {
+	n := newNode(t, setup{})
+	p := n.pod("p", selecting("net-a"))
+	n.nad("net-a", n.fake("net-a", nil))
+	if _, err := (&call{node: n, deaf: true}).add(p); err == nil {
+		t.Error("the plugin succeeded")
+	}
+	n.Same("calls", []string{"ADD net-a", "DEL net-a"}, n.began())
+	n.Same("interfaces", []string{"lo"}, n.podLinks(p))
+	n.clean()
+}
+
 // A replayed ADD waits too, and finds nothing of the first one in its way.
 func TestR11ReplayWaitsForAnOrphan(t *testing.T) {
 	n := newNode(t, setup{})
