@@ -76,7 +76,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		err = fmt.Errorf("no answer in time: %w", err)
+		err = fmt.Errorf("no answer in time, it may be busy with other pods: %w", err)
 	}
 	return WithCode(types.ErrTryAgainLater, fmt.Errorf("the Multus daemon on %s: %w", c.socket, err))
 }

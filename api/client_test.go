@@ -325,7 +325,7 @@ func TestR12NoAnswerInTime(t *testing.T) {
 	<-arrived
 	cancel()
 	err := <-asked
-	if cni := CNIError(err); cni == nil || cni.Code != types.ErrTryAgainLater || !strings.Contains(cni.Msg, "no answer in time: ") || !errors.Is(err, context.Canceled) {
+	if cni := CNIError(err); cni == nil || cni.Code != types.ErrTryAgainLater || !strings.Contains(cni.Msg, "no answer in time, it may be busy with other pods: ") || !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
 	<-gone // the daemon sees that its caller has left

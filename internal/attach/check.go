@@ -77,7 +77,7 @@ func (e *Engine) compare(ctx context.Context, netns, ifName string, raw json.Raw
 	}
 	for i, link := range sandboxLinks(result, ifName) {
 		facts, err := e.Links.Facts(ctx, netns, link.Name)
-		if errors.Is(err, os.ErrNotExist) {
+		if errors.Is(err, os.ErrNotExist) && !errors.Is(err, ErrNoNetNS) {
 			return fmt.Errorf("the interface %s is gone", link.Name)
 		}
 		if err != nil {

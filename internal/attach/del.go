@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -24,6 +25,11 @@ func (e *Engine) Del(ctx context.Context, sb Sandbox, ifName string) (Record, er
 	rec, err := e.load(sb, ifName)
 	if err != nil {
 		return Record{}, err
+	}
+	// Plugins take a path without anything for a namespace that is gone, and fail for ever
+	// at one with a plain file: what is left of it after a boot.
+	if _, err := e.Links.Interfaces(ctx, rec.Sandbox.NetNS); errors.Is(err, ErrNoNetNS) && !errors.Is(err, os.ErrNotExist) {
+		rec.Sandbox.NetNS = ""
 	}
 	return rec, e.detach(ctx, rec, lock)
 }

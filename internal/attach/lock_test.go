@@ -31,7 +31,7 @@ func TestR11DelWaitsForTheOrphan(t *testing.T) {
 		begin := time.Now()
 		r.mustDel(pod1)
 		same(t, 20*time.Second, time.Since(begin))
-		same(t, lines("lock pod-1", "load pod-1", delThree[0], delThree[1], delThree[2], "remove"), r.host.Transcript())
+		same(t, lines("lock pod-1", "load pod-1", "interfaces", delThree[0], delThree[1], delThree[2], "remove"), r.host.Transcript())
 		r.state(before)
 	})
 }
@@ -46,7 +46,7 @@ func TestR11DelEvictsTheOrphan(t *testing.T) {
 			begin := time.Now()
 			r.mustDel(pod1)
 			same(t, c.want, time.Since(begin))
-			same(t, lines("lock pod-1", "evict", "lock pod-1", "load pod-1", delThree[0], delThree[1], delThree[2], "remove"), r.host.Transcript())
+			same(t, lines("lock pod-1", "evict", "lock pod-1", "load pod-1", "interfaces", delThree[0], delThree[1], delThree[2], "remove"), r.host.Transcript())
 			r.state(before)
 		})
 	}

@@ -55,7 +55,8 @@ type Attachment struct {
 var ErrNoNetNS = errors.New("no such network namespace")
 
 // Links reads and changes the network namespace of a pod. Every method returns an
-// error that wraps ErrNoNetNS where netns is empty, gone or not a network namespace.
+// error that wraps ErrNoNetNS where netns is empty, gone or not a network namespace;
+// and os.ErrNotExist too, where it is gone.
 type Links interface {
 	// Interfaces lists the names of the interfaces in netns.
 	Interfaces(ctx context.Context, netns string) ([]string, error)

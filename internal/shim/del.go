@@ -76,6 +76,9 @@ func (p *Plugin) Check(ctx context.Context, inv Invocation) error {
 		return err
 	}
 	// Attached before Multus came to the node: the primary network knows.
+	if op.cfg.PrevResult == nil {
+		return fmt.Errorf("sandbox %s: there is nothing to compare it with: no record, and no prevResult from the runtime", op.ContainerID)
+	}
 	own, err := op.primaryConfig(ctx)
 	if err != nil {
 		return err
@@ -103,6 +106,7 @@ func (p *Plugin) Status(ctx context.Context, inv Invocation) error {
 	if err != nil {
 		return unavailable(err)
 	}
+	defer op.sweep(ctx) // containerd asks every few seconds, also where no pod comes or goes
 	return op.engine.Status(ctx, own.Attachments[0].Config)
 }
 

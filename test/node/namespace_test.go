@@ -41,3 +41,15 @@ func TestT16FileInPlaceOfANamespace(t *testing.T) {
 	n.detach(p) // as runtimes do after a failed ADD
 	n.clean()
 }
+
+// The file takes the place of the namespace of a pod that is attached: the plugins fail at
+// it, for ever, as they do not at a namespace that is gone.
+func TestT16FileInPlaceOfAnAttachedNamespace(t *testing.T) {
+	n := newNode(t, setup{})
+	p := threeNetworks(n)
+	n.attach(p)
+	n.removeSandbox(p)
+	n.Must(os.WriteFile(p.NetNS, nil, 0o600))
+	n.detach(p)
+	n.clean()
+}

@@ -3,6 +3,7 @@ package fakehost
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"os"
@@ -59,13 +60,20 @@ func (h *Host) DropRoutes(path string, v6 bool) {
 	ns.routes = slices.DeleteFunc(ns.routes, func(r attach.DefaultRoute) bool { return r.V6 == v6 })
 }
 
+// gone is the error of a namespace that is not there.
+type gone string
+
+func (path gone) Error() string { return fmt.Sprintf("%q: %v", string(path), attach.ErrNoNetNS) }
+
+func (gone) Unwrap() []error { return []error{attach.ErrNoNetNS, fs.ErrNotExist} }
+
 // in runs do on a namespace. The host is locked.
 func (h *Host) in(path string, do func(*namespace) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ns, ok := h.namespaces[path]
 	if !ok {
-		return fmt.Errorf("%q: %w", path, attach.ErrNoNetNS)
+		return gone(path)
 	}
 	return do(ns)
 }
