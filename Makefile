@@ -69,6 +69,21 @@ image: ## Build the container images into bin/image; PLATFORMS=all for every pla
 	@$(BIN)/mkimage -out '$(OUT)' -go '$(GO)' -ldflags '$(LDFLAGS)' -name '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' \
 		-date '$(DATE)' -platforms '$(PLATFORMS)' -base '$(BASE)' -mirror '$(MIRROR)' -rootfs '$(ROOTFS)'
 
+# The version that deploy/ names is what the suite installs.
+DEPLOYED = $(shell sed -n 's/^ *newTag: \(.*\)-thick$$/\1/p' deploy/thick/kustomization.yaml)
+E2E = $(GO) test -tags e2e -count=1 -timeout 60m -v $(E2EFLAGS) ./test/e2e
+
+.PHONY: cluster
+cluster: root ## Build what the cluster suite runs: Kubernetes, containerd, runc. Cached; 15 minutes the first time.
+	$(GO) run ./test/cluster build
+	$(GO) run ./test/cluster build --runtime debian
+
+.PHONY: e2e
+e2e: root cluster ## Run the cluster suite: a real Kubernetes of two nodes on this machine.
+	$(MAKE) image VERSION=$(DEPLOYED)
+	E2E_LOGS=$(CURDIR)/$(BIN)/e2e-logs $(E2E)
+	E2E_LOGS=$(CURDIR)/$(BIN)/e2e-logs MULTUS_CLUSTER_RUNTIME=debian $(E2E) -run 'TestI3_(Networks|BadRequests|RuntimeKilledInABurst)$$'
+
 .PHONY: clean
 clean: ## Remove bin/.
 	rm -rf $(BIN)

@@ -49,16 +49,20 @@ func (s *suite) sandboxes(node string) []string {
 	return strings.Fields(s.on(node, "crictl", "pods", "--namespace", s.ns, "--state", "ready", "-q"))
 }
 
-// complete demands of pods that they have every interface of their networks, and say so.
+// complete demands of pods that they have every interface of their networks, and say so in
+// the end: a status waits for the API, a pod does not.
 func (s *suite) complete(interfaces int, pods ...string) {
 	s.Helper()
 	for _, pod := range pods {
-		if got := s.status(pod); len(got) != interfaces {
-			s.Errorf("pod %s has the network-status %v, want %d entries", pod, got, interfaces)
-		}
 		if got := s.interfaces(pod); len(got) != interfaces {
 			s.Errorf("pod %s has the interfaces %v, want %d", pod, got, interfaces)
 		}
+		s.within(patience, func() error {
+			if got := s.status(pod); len(got) != interfaces {
+				return fmt.Errorf("pod %s has the network-status %v, want %d entries", pod, got, interfaces)
+			}
+			return nil
+		})
 	}
 }
 
@@ -73,21 +77,21 @@ func (s *suite) restarts(node string) int {
 // daemonPeak is the most memory that the daemon's container of a node ever had, in MiB.
 func (s *suite) daemonPeak(node string) float64 {
 	s.Helper()
-	pid := s.pid(node, "multus-daemon")
+	pid := s.daemonPID(node)
 	cgroup := s.on(node, "sh", "-c", "grep -E '^[0-9]+:memory:' /proc/"+pid+"/cgroup | cut -d: -f3")
 	peak, err := strconv.ParseFloat(s.on(node, "cat", "/sys/fs/cgroup/memory"+cgroup+"/memory.max_usage_in_bytes"), 64)
 	s.Must(err)
 	return peak / (1 << 20)
 }
 
-// pid is the process of that name on a node; there must be one.
-func (s *suite) pid(node, name string) string {
+// daemonPID is the daemon's process on a node, and not one of its probes.
+func (s *suite) daemonPID(node string) string {
 	s.Helper()
 	var pids []string
 	s.within(patience, func() error {
-		out, err := tryOn(s.Context(), node, "pidof", name)
+		out, err := tryOn(s.Context(), node, "pgrep", "-f", "^/usr/src/multus-cni/bin/multus-daemon$")
 		if pids = strings.Fields(out); err != nil || len(pids) != 1 {
-			return fmt.Errorf("%s has the processes %v of %s: %w", node, pids, name, err)
+			return fmt.Errorf("%s has the daemons %v: %w", node, pids, err)
 		}
 		return nil
 	})

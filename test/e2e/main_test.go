@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/multus-thick/multus/test/cluster/lab"
@@ -69,9 +70,29 @@ func run(ctx context.Context, tests func() int) (code int, err error) {
 	}
 	code = tests()
 	if logs := os.Getenv("E2E_LOGS"); code != 0 && logs != "" {
-		err = cluster.CopyLogs(ctx, logs)
+		err = keepLogs(ctx, logs)
 	}
 	return code, err
+}
+
+// keepLogs copies the logs of every component into a folder, and prints the end of each.
+func keepLogs(ctx context.Context, folder string) error {
+	if err := cluster.CopyLogs(ctx, folder); err != nil {
+		return err
+	}
+	logs, err := filepath.Glob(filepath.Join(folder, "*", "*.log"))
+	if err != nil {
+		return err
+	}
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		fmt.Printf("== the end of %s\n%s\n", log, strings.Join(lines[max(0, len(lines)-30):], "\n"))
+	}
+	return nil
 }
 
 // install loads the images that `make image` has built, and installs Multus as

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -55,7 +56,7 @@ func (s *suite) putNetworks() {
 		nad("wire", pointToPoint("wire", "10.52.0.0/24")),
 		nad("listed", object{"cniVersion": "1.0.0", "name": "listed", "plugins": []any{list, object{"type": "tuning", "sysctl": object{"net.ipv4.conf.IFNAME.arp_notify": "1"}}}}),
 		nad("dual", func() object {
-			dual := bridged("dual", "")
+			dual := bridged("dual", "10.54.0.0/24")
 			dual["ipam"] = hostLocal("10.54.0.0/24", "fd54::/64")
 			return dual
 		}()),
@@ -185,4 +186,38 @@ func TestI3_TrafficBetweenNodes(t *testing.T) {
 	s.Same("the peer's link", s.exec("b", "cat /sys/class/net/net1/address"), s.exec("a", `awk '$1 == "192.168.8.2" && $6 == "net1" {print $4}' /proc/net/arp`))
 	// The cluster's network still works beside it.
 	s.exec("a", "ping -c 1 -W 2 "+s.pod("b").Status.PodIP)
+}
+
+// A node's auxiliary chain comes behind the networks of every pod.
+func TestI3_AuxiliaryChain(t *testing.T) {
+	s := begin(t)
+	s.apply(nad("local", bridged("local", "10.51.3.0/24")))
+	for file, plugin := range map[string]object{
+		"10-link.conf":   bridged("aux", "10.51.4.0/24"),
+		"20-kernel.conf": {"type": "tuning", "sysctl": object{"net.ipv4.ip_default_ttl": "61"}},
+	} {
+		s.on(node1, "sh", "-c", "mkdir -p /etc/cni/net.d/behind && cat > /etc/cni/net.d/behind/"+file+" <<'EOF'\n"+text(plugin)+"\nEOF")
+	}
+	t.Cleanup(func() {
+		s.on(node1, "rm", "-r", "/etc/cni/net.d/behind")
+		s.install("thick")
+		s.restartDaemons()
+	})
+	var settings object
+	s.Must(json.Unmarshal([]byte(s.kubectl("-n", "kube-system", "get", "configmap", "multus-daemon-config", "-o", `jsonpath={.data.daemon-config\.json}`)), &settings))
+	settings["auxiliaryCNIChainName"] = "behind"
+	s.kubectl("-n", "kube-system", "patch", "configmap", "multus-daemon-config", "--type=merge", "-p", text(object{"data": object{"daemon-config.json": text(settings)}}))
+	s.restartDaemons()
+	s.apply(pod("plain", node1, ""), pod("one", node1, "local"))
+	s.ready("plain", "one")
+	s.Same("a plain pod", []string{"eth0 10.244.1.N/24", "net1 10.51.4.N/24"}, masked(s.interfaces("plain")))
+	s.Same("a pod with a network", []string{"eth0 10.244.1.N/24", "net1 10.51.3.N/24", "net2 10.51.4.N/24"}, masked(s.interfaces("one")))
+	s.Same("what the chain's second plugin set", "61", s.exec("one", "cat /proc/sys/net/ipv4/ip_default_ttl"))
+}
+
+// restartDaemons makes the daemons read their configuration.
+func (s *suite) restartDaemons() {
+	s.Helper()
+	s.kubectl("-n", "kube-system", "rollout", "restart", daemonSet)
+	s.kubectl("-n", "kube-system", "rollout", "status", daemonSet, "--timeout=180s")
 }

@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,7 +65,9 @@ func spec(node string) corev1.PodSpec {
 // The networks of the suite. bridged and pointToPoint are of one node, with addresses
 // from host-local; macvlan is on the cable that both nodes have, with static addresses.
 func bridged(name, subnet string) object {
-	return object{"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": "br-" + name, "isGateway": true,
+	// A bridge keeps the address of its first network, so each subnet has its own.
+	bridge := "br" + strings.NewReplacer(".", "-", "/", "-", ":", "").Replace(strings.TrimSuffix(subnet, ".0.0/16"))
+	return object{"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": bridge[:min(15, len(bridge))], "isGateway": true,
 		"capabilities": object{"ips": true, "mac": true}, "ipam": hostLocal(subnet)}
 }
 
