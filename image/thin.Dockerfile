@@ -12,7 +12,7 @@ ARG TARGETPLATFORM
 ARG VERSION
 ARG COMMIT
 ARG DATE
-ARG MIRROR
+ARG MIRROR=
 WORKDIR /src
 COPY . .
 RUN make image PLATFORMS=${TARGETPLATFORM} ROOTFS=/rootfs
@@ -22,7 +22,7 @@ ARG BASE
 ARG VERSION
 ARG COMMIT
 ARG DATE
-ARG VARIANT
+ARG VARIANT=
 COPY --from=build /rootfs/thin${VARIANT}/ /
 LABEL org.opencontainers.image.title="multus-thin"
 LABEL org.opencontainers.image.source="https://github.com/multus-thick/multus"
@@ -31,7 +31,7 @@ LABEL org.opencontainers.image.revision="${COMMIT}"
 LABEL org.opencontainers.image.created="${DATE}"
 LABEL org.opencontainers.image.licenses="Apache-2.0"
 LABEL org.opencontainers.image.base.name="${BASE}"
-ENV PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/src/multus-cni/bin:/busybox"
+ENV PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}:/usr/src/multus-cni/bin:/busybox"
 WORKDIR /
 USER 0:0
 ENTRYPOINT ["/thin_entrypoint"]

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -296,14 +298,33 @@ func TestC1_2CredentialsFollow(t *testing.T) {
 	holds(second)
 	p.Must(os.Chmod(p.at(file), 0o644))
 	holds(second)
-	p.write("account/token", "") // in the middle of a rotation
-	p.Eventually("it is told", func() bool { return strings.Contains(p.log.String(), "account/token is empty") })
-	holds(second)
-	p.write("account/token", "third")
-	holds(strings.Replace(second, "second", "third", 1))
-	if n := strings.Count(p.log.String(), "is empty"); n != 1 {
-		t.Errorf("told %d times:\n%s", n, p.log)
-	}
+}
+
+// TestC1_2CredentialsThroughAGap: in the middle of a rotation the old ones stay, and it
+// is told once.
+func TestC1_2CredentialsThroughAGap(t *testing.T) {
+	p := newPod(t)
+	synctest.Test(t, func(t *testing.T) {
+		k := &kubeconfig{
+			cluster: Cluster{Protocol: "https", Host: "10.96.0.1", Port: "443", ServiceAccount: p.at("account")},
+			path:    p.at("k"), log: slog.New(slog.NewTextHandler(p.log, nil)),
+		}
+		go k.keep(t.Context())
+		after := func(token, want string, told int) {
+			t.Helper()
+			p.write("account/token", token)
+			time.Sleep(5 * tick)
+			synctest.Wait()
+			p.Same("the kubeconfig", want, p.read("k"))
+			if n := strings.Count(p.log.String(), "account/token is empty"); n != told {
+				t.Errorf("told %d times, want %d:\n%s", n, told, p.log)
+			}
+		}
+		after("first", kubeconfigWant, 0)
+		after("", kubeconfigWant, 1)
+		after("second", strings.Replace(kubeconfigWant, "first", "second", 1), 1)
+		after("", strings.Replace(kubeconfigWant, "first", "second", 1), 2)
+	})
 }
 
 func TestC1_2KubeconfigWithoutVerification(t *testing.T) {
@@ -381,11 +402,14 @@ func TestC1_20MistakesAreErrors(t *testing.T) {
 
 func TestC1_20APIServerUnknown(t *testing.T) {
 	p := newPod(t)
-	k := &kubeconfig{cluster: Cluster{Protocol: "https", ServiceAccount: p.at("account")}}
-	err := k.write()
-	const want = "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: the plugin's kubeconfig needs the API server's address"
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+	for name, cluster := range map[string]Cluster{"no host": {Port: "443"}, "no port": {Host: "10.96.0.1"}} {
+		cluster.ServiceAccount = p.at("account")
+		k := &kubeconfig{cluster: cluster}
+		err := k.write()
+		const want = "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: the plugin's kubeconfig needs the API server's address"
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", name, err, want)
+		}
 	}
 }
 

@@ -25,8 +25,11 @@ func (c crio) arguments(p *pod) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: p.ContainerID, NetNS: p.NetNS, IfName: "eth0",
 		Args: [][2]string{
-			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", p.Namespace}, {"K8S_POD_NAME", p.Name},
-			{"K8S_POD_INFRA_CONTAINER_ID", p.ContainerID}, {"K8S_POD_UID", p.UID},
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", p.Namespace},
+			{"K8S_POD_NAME", p.Name},
+			{"K8S_POD_INFRA_CONTAINER_ID", p.ContainerID},
+			{"K8S_POD_UID", p.UID},
 		},
 		CapabilityArgs: map[string]any{
 			"cgroupPath": "/kubepods.slice/pod" + p.UID, config.PodAnnotationsCapability: annotations,

@@ -58,7 +58,7 @@ func TestI3_ImageOnOwnBase(t *testing.T) {
 			Entrypoint: []string{entrypoint},
 			User:       "0:0",
 			WorkingDir: "/",
-			Env:        []string{"SSL_CERT_FILE=/etc/ssl/cert.pem", "PATH=" + searchPath},
+			Env:        []string{"PATH=/opt/bin:/usr/src/multus-cni/bin:/busybox", "SSL_CERT_FILE=/etc/ssl/cert.pem"},
 			Labels: map[string]string{
 				"vendor":                               "example",
 				"org.opencontainers.image.title":       "multus-" + flavor,

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sync/errgroup"
 )
 
 // source is where the code is (label org.opencontainers.image.source).
@@ -100,15 +101,20 @@ func (b *builder) images(ctx context.Context, p platform) ([]variant, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []variant
-	for _, f := range flavors(built) {
-		plain, debug, err := b.flavor(f, p, built)
-		if err != nil {
-			return nil, fmt.Errorf("%s for %s: %w", f.name, p, err)
-		}
-		all = append(all, variant{f, p, built, false, plain}, variant{f, p, built, true, debug})
+	flavors := flavors(built)
+	all := make([]variant, 2*len(flavors))
+	var group errgroup.Group
+	for i, f := range flavors {
+		group.Go(func() error {
+			plain, debug, err := b.flavor(f, p, built)
+			if err != nil {
+				return fmt.Errorf("%s for %s: %w", f.name, p, err)
+			}
+			all[2*i], all[2*i+1] = variant{f, p, built, false, plain}, variant{f, p, built, true, debug}
+			return nil
+		})
 	}
-	return all, nil
+	return all, group.Wait()
 }
 
 // flavor builds an image and its debug variant, which is the same with one layer more.
@@ -161,8 +167,12 @@ func (b *builder) configure(below v1.Image, f flavor, p platform) (v1.Image, err
 	config.Created = v1.Time{Time: b.created}
 	config.Config.Entrypoint, config.Config.Cmd = []string{f.entrypoint}, nil
 	config.Config.User, config.Config.WorkingDir = "0:0", "/"
-	config.Config.Env = slices.DeleteFunc(config.Config.Env, func(pair string) bool { return strings.HasPrefix(pair, "PATH=") })
-	config.Config.Env = append(config.Config.Env, "PATH="+searchPath)
+	path := slices.IndexFunc(config.Config.Env, func(pair string) bool { return strings.HasPrefix(pair, "PATH=") })
+	if path < 0 {
+		path = len(config.Config.Env)
+		config.Config.Env = append(config.Config.Env, "PATH="+usualPath)
+	}
+	config.Config.Env[path] += ourPath
 	if config.Config.Labels == nil {
 		config.Config.Labels = map[string]string{}
 	}

@@ -13,9 +13,13 @@ import (
 // binDir is where every image has its programs (contract 1.1).
 const binDir = "usr/src/multus-cni/bin"
 
-// searchPath finds the base's own tools first, then our programs (so that `cat`
-// and `multusctl` are found on a base that has neither), then the debug tools.
-const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/" + binDir + ":/" + debugDir
+// The search path of an image is its base's, or usualPath where the base has none, and
+// then ourPath: so `cat` and `multusctl` are found on a base that has neither, and in
+// the debug variants its tools.
+const (
+	usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	ourPath   = ":/" + binDir + ":/" + debugDir
+)
 
 // debDir, in the folder of what was built, holds the unpacked package.
 const debDir = "deb"

@@ -43,7 +43,7 @@ func TestI3_ImageDockerfiles(t *testing.T) {
 		if len(labels) != 0 {
 			t.Errorf("labels %v are not looked for", labels)
 		}
-		want = append(want, `ENV PATH="`+searchPath+`"`, "WORKDIR /", "USER 0:0", `ENTRYPOINT ["`+f.entrypoint+`"]`)
+		want = append(want, `ENV PATH="${PATH:-`+usualPath+`}`+ourPath+`"`, "WORKDIR /", "USER 0:0", `ENTRYPOINT ["`+f.entrypoint+`"]`)
 		file := path.Join("../../image", f.name+".Dockerfile")
 		if diff := cmp.Diff(want, instructions(t, file)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", file, diff)

@@ -98,7 +98,7 @@ func runIn(t *testing.T, root, name string) string {
 	paths := []string{name}
 	if !strings.HasPrefix(name, "/") {
 		paths = nil
-		for _, dir := range strings.Split(searchPath, ":") {
+		for _, dir := range strings.Split(usualPath+ourPath, ":") {
 			paths = append(paths, dir+"/"+name)
 		}
 	}

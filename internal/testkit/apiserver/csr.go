@@ -47,7 +47,7 @@ func (s *Server) CSRs() []Object {
 func (s *Server) identify(o Object, r *http.Request) {
 	m := metadata(o)
 	if text(m, "name") == "" {
-		m["name"] = fmt.Sprintf("%s%d", text(m, "generateName"), s.store.version)
+		m["name"] = fmt.Sprintf("%s%05d", text(m, "generateName"), s.store.version)
 	}
 	groups := []any{}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {

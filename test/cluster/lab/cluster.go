@@ -295,7 +295,7 @@ func (c *Cluster) listen() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the API server's port: %w", err)
 	}
-	defer listener.Close() // the file is a copy
+	defer func() { _ = listener.Close() }() // the file is a copy
 	c.settings.Port = listener.Addr().(*net.TCPAddr).Port
 	text, err := c.pki().kubeconfig("admin", "https://"+listener.Addr().String())
 	if err == nil {

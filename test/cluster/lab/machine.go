@@ -267,7 +267,7 @@ func killTree(ctx context.Context, pid int) error {
 	if err != nil {
 		return fmt.Errorf("pidfd_open: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("killing process %d: %w", pid, err)
 	}
@@ -341,11 +341,15 @@ func (m Machine) Programs(ctx context.Context) ([]Program, error) {
 }
 
 // StartProgram starts one that was stopped. It does not wait until it runs.
-func (m Machine) StartProgram(ctx context.Context, name string) error { return m.tell(ctx, name, "start") }
+func (m Machine) StartProgram(ctx context.Context, name string) error {
+	return m.tell(ctx, name, "start")
+}
 
 // StopProgram ends one, with SIGTERM and after three seconds SIGKILL, and keeps it
 // stopped. What it has started goes on, as with systemd's KillMode=process.
-func (m Machine) StopProgram(ctx context.Context, name string) error { return m.tell(ctx, name, "stop") }
+func (m Machine) StopProgram(ctx context.Context, name string) error {
+	return m.tell(ctx, name, "stop")
+}
 
 // RestartProgram is both.
 func (m Machine) RestartProgram(ctx context.Context, name string) error {
@@ -353,7 +357,9 @@ func (m Machine) RestartProgram(ctx context.Context, name string) error {
 }
 
 // KillProgram ends one with SIGKILL; half a second later it is started again.
-func (m Machine) KillProgram(ctx context.Context, name string) error { return m.tell(ctx, name, "kill") }
+func (m Machine) KillProgram(ctx context.Context, name string) error {
+	return m.tell(ctx, name, "kill")
+}
 
 func (m Machine) tell(ctx context.Context, name, verb string) error {
 	pid, err := m.pid()

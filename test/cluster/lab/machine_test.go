@@ -20,8 +20,8 @@ func TestI3_MachinesAreFoundByTheirProcesses(t *testing.T) {
 	const first, child = "Name:\tcluster\nNSpid:\t%\t1\n", "Name:\tcluster\nNSpid:\t%\t7\n"
 	for pid, p := range map[string]struct{ cmdline, status string }{
 		"10":   {"lab-init /state node1", first},
-		"11":   {"lab-join /state node2", first},       // about to become lab-init
-		"12":   {"lab-init /state node3", child},       // about to become a program
+		"11":   {"lab-join /state node2", first},        // about to become lab-init
+		"12":   {"lab-init /state node3", child},        // about to become a program
 		"13":   {"lab-init /state node4", "NSpid:\t13"}, // in no namespace of its own
 		"14":   {"lab-init /elsewhere node1", first},
 		"15":   {"grep lab-init /state node1", first},

@@ -21,7 +21,7 @@ const (
 // maxNodes is what the addresses suffice for.
 const maxNodes = 9
 
-func nodeIP(n int) string  { return fmt.Sprintf("10.99.0.1%d", n) }
+func nodeIP(n int) string   { return fmt.Sprintf("10.99.0.1%d", n) }
 func podRange(n int) string { return fmt.Sprintf("10.244.%d.0/24", n) }
 
 // bridges are in the control plane's namespace; a node has eth0 on the first, which
@@ -134,7 +134,7 @@ func handleAt(pid int) (*netlink.Handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the network namespace of process %d: %w", pid, err)
 	}
-	defer ns.Close()
+	defer func() { _ = ns.Close() }()
 	h, err := netlink.NewHandleAt(ns)
 	if err != nil {
 		return nil, fmt.Errorf("the network namespace of process %d: %w", pid, err)

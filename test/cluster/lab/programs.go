@@ -153,15 +153,15 @@ func (m Machine) etcFiles() (map[string][]byte, error) {
 		"crictl.yaml": []byte("runtime-endpoint: unix:///run/containerd/containerd.sock\ntimeout: 10\n"),
 	}
 	for name, read := range map[string]func() ([]byte, error){
-		"cni/net.d/10-bridge.conflist":      func() ([]byte, error) { return confFile("10-bridge.conflist", "@PODS@", podRange(m.number)) },
-		"containerd/config.toml":            func() ([]byte, error) { return confFile(runtimeConf, "@PAUSE@", PauseImage) },
-		"kubernetes/kubelet.yaml":           func() ([]byte, error) { return confFile("kubelet.yaml") },
-		"kubernetes/kube-proxy.yaml":        func() ([]byte, error) { return confFile("kube-proxy.yaml") },
-		"kubernetes/kubelet.kubeconfig":     func() ([]byte, error) { return keys.kubeconfig(m.Name, apiServer) },
-		"kubernetes/kube-proxy.kubeconfig":  func() ([]byte, error) { return keys.kubeconfig("kube-proxy", apiServer) },
-		"kubernetes/ca.crt":                 func() ([]byte, error) { return os.ReadFile(keys.path("ca.crt")) },
-		"kubernetes/serving.crt":            func() ([]byte, error) { return os.ReadFile(keys.path(m.Name + "-serving.crt")) },
-		"kubernetes/serving.key":            func() ([]byte, error) { return os.ReadFile(keys.path(m.Name + "-serving.key")) },
+		"cni/net.d/10-bridge.conflist":     func() ([]byte, error) { return confFile("10-bridge.conflist", "@PODS@", podRange(m.number)) },
+		"containerd/config.toml":           func() ([]byte, error) { return confFile(runtimeConf, "@PAUSE@", PauseImage) },
+		"kubernetes/kubelet.yaml":          func() ([]byte, error) { return confFile("kubelet.yaml") },
+		"kubernetes/kube-proxy.yaml":       func() ([]byte, error) { return confFile("kube-proxy.yaml") },
+		"kubernetes/kubelet.kubeconfig":    func() ([]byte, error) { return keys.kubeconfig(m.Name, apiServer) },
+		"kubernetes/kube-proxy.kubeconfig": func() ([]byte, error) { return keys.kubeconfig("kube-proxy", apiServer) },
+		"kubernetes/ca.crt":                func() ([]byte, error) { return os.ReadFile(keys.path("ca.crt")) },
+		"kubernetes/serving.crt":           func() ([]byte, error) { return os.ReadFile(keys.path(m.Name + "-serving.crt")) },
+		"kubernetes/serving.key":           func() ([]byte, error) { return os.ReadFile(keys.path(m.Name + "-serving.key")) },
 	} {
 		content, err := read()
 		if err != nil {
