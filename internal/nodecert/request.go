@@ -78,6 +78,10 @@ func (k *Keeper) request(ctx context.Context, signing []byte) (*rest.RESTClient,
 	if err != nil {
 		return nil, "", err
 	}
+	// Read now: client-go would follow the files for longer than the client lives.
+	if err := rest.LoadTLSFiles(cfg); err != nil {
+		return nil, "", fmt.Errorf("bootstrap kubeconfig %s: %w", k.Bootstrap, err)
+	}
 	if k.pair != nil && time.Now().Before(k.pair.Leaf.NotAfter) {
 		own := rest.AnonymousClientConfig(cfg)
 		own.CertData, own.KeyData = k.content, k.content

@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -106,7 +107,7 @@ func TestI3_FromMultusV4AndBack(t *testing.T) {
 }
 
 // putV4 puts the stand-in for Multus v4 onto a node, with v4's generated configuration
-// (../shared's sample, in testdata) and two networks for every pod.
+// (in testdata) and two networks for every pod.
 func (s *suite) putV4(node string) {
 	s.Helper()
 	s.copyTo(node, v4Plugin, "/opt/cni/bin/multus-shim")
@@ -117,7 +118,8 @@ func (s *suite) putV4(node string) {
 	s.on(node, "sh", "-c", "cat > /etc/cni/v4-networks.json <<'EOF'\n"+text(networks)+"\nEOF")
 	conf, err := os.ReadFile("testdata/v4/00-multus.conf")
 	s.Must(err)
-	s.on(node, "sh", "-c", "cat > /etc/cni/net.d/.v4 <<'EOF'\n"+string(conf)+"\nEOF\nmv /etc/cni/net.d/.v4 /etc/cni/net.d/00-multus.conf")
+	ours := strings.Replace(string(conf), "10-primary.conflist", "10-bridge.conflist", 1)
+	s.on(node, "sh", "-c", "cat > /etc/cni/net.d/.v4 <<'EOF'\n"+ours+"\nEOF\nmv /etc/cni/net.d/.v4 /etc/cni/net.d/00-multus.conf")
 	s.configured(node, "multus-cni-network")
 }
 

@@ -137,3 +137,44 @@ func (g cgroup) remove(ctx context.Context) error {
 	}
 	return nil
 }
+
+// record notes cgroups before they are made, so that they are found again. It only
+// adds: machines may be started side by side.
+func (c *Cluster) record(groups []cgroup) error {
+	known, err := c.recorded()
+	if err != nil {
+		return err
+	}
+	var more strings.Builder
+	for _, g := range groups {
+		if !slices.Contains(known, g.Dir) {
+			more.WriteString(g.Dir + "\n")
+		}
+	}
+	f, err := os.OpenFile(c.file("cgroups"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(more.String())
+	return err
+}
+
+func (c *Cluster) recorded() ([]string, error) {
+	text, err := os.ReadFile(c.file("cgroups"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' }), err
+}
+
+// removeCgroups removes those of one machine, or with "" all.
+func (c *Cluster) removeCgroups(ctx context.Context, machine string) error {
+	dirs, err := c.recorded()
+	for _, dir := range dirs {
+		if machine == "" || filepath.Base(dir) == c.id+"-"+machine {
+			err = errors.Join(err, cgroup{Dir: dir}.remove(ctx))
+		}
+	}
+	return err
+}

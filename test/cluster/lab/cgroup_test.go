@@ -68,3 +68,17 @@ func TestI3_CgroupNames(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// TestI3_CgroupsAreRecordedBeforeTheyAreMade: each once, also by machines that are
+// started side by side.
+func TestI3_CgroupsAreRecordedBeforeTheyAreMade(t *testing.T) {
+	c := must(Open(Config{State: t.TempDir(), Cache: t.TempDir()}))
+	for _, groups := range [][]cgroup{nil, {{Dir: "/g/a b"}, {Dir: "/g/c"}}, {{Dir: "/g/c"}, {Dir: "/g/d"}}} {
+		if err := c.record(groups); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff([]string{"/g/a b", "/g/c", "/g/d"}, must(c.recorded())); d != "" {
+		t.Error(d)
+	}
+}

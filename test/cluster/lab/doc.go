@@ -7,8 +7,9 @@
 //
 //   - artifact.go, tools.go: what is built, and cached by content, from the Go module
 //     proxy and Debian's packages
-//   - cluster.go, machine.go, network.go: the driver; it decides everything, writes a
-//     machine's [spec], starts its first process, plugs its cables, starts its programs
+//   - cluster.go, up.go, machine.go, programs.go, network.go: the driver; it decides
+//     everything, writes a machine's [spec], starts its first process, plugs its
+//     cables, starts its programs
 //   - init.go, mounts.go, supervisor.go: the first process; it makes the machine's root,
 //     then runs and restarts programs as it is told through a socket
 //

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -20,9 +22,9 @@ func TestI3_MachinesAreFoundByTheirProcesses(t *testing.T) {
 	const first, child = "Name:\tcluster\nNSpid:\t%\t1\n", "Name:\tcluster\nNSpid:\t%\t7\n"
 	for pid, p := range map[string]struct{ cmdline, status string }{
 		"10":   {"lab-init /state node1", first},
-		"11":   {"lab-join /state node2", first},        // about to become lab-init
-		"12":   {"lab-init /state node3", child},        // about to become a program
-		"13":   {"lab-init /state node4", "NSpid:\t13"}, // in no namespace of its own
+		"11":   {"lab-join /state node2", first},       // about to become lab-init
+		"12":   {"lab-init /state node3", child},       // about to become a program
+		"1":    {"lab-init /state node4", "NSpid:\t1"}, // in no namespace of its own
 		"14":   {"lab-init /elsewhere node1", first},
 		"15":   {"grep lab-init /state node1", first},
 		"16":   {"", ""}, // has ended
@@ -124,6 +126,12 @@ func TestI3_EtcOfANode(t *testing.T) {
 	if text := must(os.ReadFile(node.folder("etc", "upper", "containerd", "config.toml"))); !strings.Contains(string(text), `sandbox_image = "`+PauseImage+`"`) {
 		t.Errorf("%s", text)
 	}
+	for _, name := range []string{"kubernetes", "cni", "containerd"} {
+		value := make([]byte, 1)
+		if _, err := unix.Getxattr(node.folder("etc", "upper", name), "trusted.overlay.opaque", value); err != nil || value[0] != 'y' {
+			t.Errorf("/etc/%s of the whole machine shows through: %q, %v", name, value, err)
+		}
+	}
 	if err := os.WriteFile(kept, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -165,6 +173,26 @@ func TestI3_DefaultFoldersComeFromTheEnvironment(t *testing.T) {
 	}
 	want := []string{"/home/u/.cache/multus-cluster/state /home/u/.cache/multus-cluster/built", "/s /home/u/.cache/multus-cluster/built", "/s /c"}
 	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestI3_LogsOfAClusterThatNeverCameUp: are wanted most.
+func TestI3_LogsOfAClusterThatNeverCameUp(t *testing.T) {
+	c, to := must(Open(Config{State: t.TempDir(), Cache: t.TempDir()})), t.TempDir()
+	for name, text := range map[string]string{"control-plane/log/etcd.log": "e", "node1/log/pods/p/0.log": "p", "node1/machine.json": "m", "pki/ca.key": "k"} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(c.file(name)), 0o755), os.WriteFile(c.file(name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.CopyLogs(t.Context(), to); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, file := range append(must(filepath.Glob(to+"/*/*.*")), must(filepath.Glob(to+"/*/*/*/*"))...) {
+		got[strings.TrimPrefix(file, to)] = string(must(os.ReadFile(file)))
+	}
+	if d := cmp.Diff(map[string]string{"/control-plane/etcd.log": "e", "/node1/pods/p/0.log": "p"}, got); d != "" {
 		t.Error(d)
 	}
 }

@@ -43,7 +43,9 @@ func startSupervisor(t *testing.T) (dir string, pid int, post func(path string) 
 		_ = cmd.Wait()
 	})
 	post = func(path string) error {
-		_, err := request(t.Context(), socket, http.MethodPost, path)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := request(ctx, socket, http.MethodPost, path)
 		return err
 	}
 	list = func() []Program {
