@@ -15,7 +15,7 @@ PLUGINS := main/bridge main/host-device main/ipvlan main/loopback main/macvlan m
 VERSION ?= $(shell git describe --tags --always 2>/dev/null || echo v5.0.0-dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 TREE ?= $(shell test -z "$$(git status --porcelain 2>/dev/null)" && echo clean || echo dirty)
-DATE ?= $(shell git log -1 --format=%cI 2>/dev/null || echo unknown)
+DATE ?= $(if $(SOURCE_DATE_EPOCH),$(shell date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ),$(shell git log -1 --format=%cI 2>/dev/null || echo unknown))
 PKG := github.com/multus-thick/multus/internal/version
 LDFLAGS := -s -w -X $(PKG).version=$(VERSION) -X $(PKG).commit=$(COMMIT) -X $(PKG).gitTreeState=$(TREE) -X $(PKG).date=$(DATE)
 
@@ -40,6 +40,8 @@ demo: root build plugins ## Attach a pod to three networks, with no cluster, and
 test: root gcc build plugins ## Run all tests: unit, fuzz seeds, the node suite in network namespaces.
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on $(TESTFLAGS) ./...
 	cd test/deploy && $(GO) test -count=1 $(TESTFLAGS) ./... # what it reads lies outside of its module
+	cd test/monitoring && $(GO) test -count=1 $(TESTFLAGS) ./... # the same
+	cd tools/image && $(GO) test -count=1 $(TESTFLAGS) ./... # the same
 	./test/no-skips.sh
 
 .PHONY: bench

@@ -144,10 +144,14 @@ func (a *adding) attachOne(ctx context.Context, i int) error {
 	return nil
 }
 
-// refused tells that plugins answered with an error, and not for the time being.
-func refused(err error) bool {
-	var answer *types.Error
-	return errors.As(err, &answer) && answer.Code != types.ErrTryAgainLater
+// refused is the plugin that answered with an error, and not for the time being.
+func refused(err error) (plugin string) {
+	var answer Answer
+	var code *types.Error
+	if errors.As(err, &answer) && errors.As(err, &code) && code.Code != types.ErrTryAgainLater {
+		return answer.AnsweredBy()
+	}
+	return ""
 }
 
 // undo gives back everything in reverse order. It goes on when the caller is gone,

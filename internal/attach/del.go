@@ -40,9 +40,10 @@ const owedFor = time.Hour
 // detach deletes the attachments of a record that are not deleted yet, under the
 // sandbox's lock, and then the record. It records how far it got.
 //
-// A network that refused ADD may refuse DEL for the same reason, for ever: a
-// configuration that its plugin cannot read. The pod never had it, and must go. So it is
-// no failure, but the record stays, and Sweep asks again for an hour.
+// A plugin that refused ADD may refuse DEL for the same reason, for ever: a configuration
+// that it cannot read. The pod never had that network, and must go. So it is no failure,
+// but the record stays, and Sweep asks again for an hour. Failures of the other plugins of
+// its list, which may have set something up, are failures.
 func (e *Engine) detach(ctx context.Context, rec Record, lock Lock) error {
 	outcomes := make([]Outcome, len(rec.Plan.Attachments)) // the caller's stay as they are
 	copy(outcomes, rec.Outcomes)
@@ -56,7 +57,7 @@ func (e *Engine) detach(ctx context.Context, rec Record, lock Lock) error {
 		switch {
 		case err == nil || alreadyGone(err):
 			rec.Outcomes[i].Detached = true
-		case rec.Outcomes[i].Refused:
+		case answeredBy(err, rec.Outcomes[i].Refused):
 			owed = append(owed, rec.failure(i, "DEL", err))
 		default:
 			failed = append(failed, rec.failure(i, "DEL", err))
@@ -74,6 +75,19 @@ func (e *Engine) detach(ctx context.Context, rec Record, lock Lock) error {
 		failed = append(failed, fmt.Errorf("what is left to delete cannot be recorded: %w", err))
 	}
 	return errors.Join(failed...)
+}
+
+// answeredBy tells that an error, each of several that are joined, is that plugin's answer.
+func answeredBy(err error, plugin string) bool {
+	switch e := err.(type) { //nolint:errorlint // errors.As finds one branch, all count here
+	case Answer:
+		return plugin != "" && e.AnsweredBy() == plugin
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !answeredBy(err, plugin) })
+	case interface{ Unwrap() error }:
+		return answeredBy(e.Unwrap(), plugin)
+	}
+	return false
 }
 
 // alreadyGone tells that plugins failed to delete something because it does not

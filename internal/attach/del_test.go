@@ -203,7 +203,7 @@ func TestR9DelOfV4sRecord(t *testing.T) {
 // A network that refuses ADD, and DEL too, never keeps its pod from going: a NAD that
 // its plugin cannot read. Its clean-up stays owed, for an hour.
 func TestT17RefusedNetworkKeepsNoPod(t *testing.T) {
-	bad := types.NewError(types.ErrInvalidNetworkConfig, "invalid CIDR address: 172.30.0.0/99", "")
+	bad := answer{"fake", types.NewError(types.ErrInvalidNetworkConfig, "invalid CIDR address: 172.30.0.0/99", "")}
 	r := newRig(t)
 	before := r.host.String()
 	down := true
@@ -239,16 +239,28 @@ func TestT17RefusedNetworkKeepsNoPod(t *testing.T) {
 	}
 }
 
+// answer is how cnirun tells what a plugin said.
+type answer struct {
+	plugin string
+	err    *types.Error
+}
+
+func (a answer) Error() string      { return a.err.Error() }
+func (a answer) AnsweredBy() string { return a.plugin }
+func (a answer) Unwrap() error      { return a.err }
+
 // Which failures of ADD are the plugin's last word: after the others, a failing DEL is
 // a failure.
 func TestT17NotYetIsNoRefusal(t *testing.T) {
 	for _, notYet := range []error{
-		types.NewError(types.ErrTryAgainLater, "ended after its time limit of 3m0s", ""),
+		answer{"fake", types.NewError(types.ErrTryAgainLater, "not now", "")},
+		answer{"", types.NewError(types.ErrInternal, "killed", "")},
+		answer{"tuning", types.NewError(types.ErrInternal, "no such sysctl", "")}, // and it is another plugin whose DEL fails
 		errors.New("a plugin that was not run"),
 	} {
 		r := newRig(t)
 		r.host.On("ADD net-b", fakehost.Fail(notYet))
-		r.host.On("DEL net-b", fakehost.Fail(storeDown))
+		r.host.On("DEL net-b", fakehost.Fail(answer{"fake", storeDown}))
 		if _, err := r.Add(t.Context(), pod1, threeNetworks(pod1)); err == nil {
 			t.Error("ADD succeeded")
 		}

@@ -39,6 +39,14 @@ type Runner interface {
 	GC(ctx context.Context, config cniconf.Config, valid []types.GCAttachment) error
 }
 
+// Answer is an error of one call of a plugin, in reach of errors.As in the Runner's.
+type Answer interface {
+	error
+	// AnsweredBy is the plugin that exited by itself and printed this error; empty where
+	// it was ended, could not be run, or printed anything else.
+	AnsweredBy() string
+}
+
 // Attachment is a planned attachment in its sandbox.
 type Attachment struct {
 	plan.Attachment
@@ -148,9 +156,9 @@ type Outcome struct {
 	// userspace driver has the interface, or the result names more than there is.
 	// CHECK does not compare it then.
 	Unseen bool `json:"unseen,omitempty"`
-	// Refused says that the plugins answered ADD with an error: the pod never had this
-	// network. DEL has them clean up all the same, but does not fail where they cannot.
-	Refused bool `json:"refused,omitempty"`
+	// Refused is the plugin that answered ADD with an error; empty where none did. DEL has
+	// it clean up all the same, but does not fail where that plugin cannot.
+	Refused string `json:"refused,omitempty"`
 	// Detached says that DEL has given this attachment back.
 	Detached bool `json:"detached,omitempty"`
 	// Millis is how long the plugins took.

@@ -15,10 +15,19 @@ type failure struct {
 	plugin, verb string
 	err          *types.Error
 	cause        error
+	answered     bool // the plugin exited by itself, and printed a CNI error
 }
 
 func (f *failure) Error() string {
 	return fmt.Sprintf("plugin %s (%s): %s", quoted(f.plugin), f.verb, oneLine(f.err.Error(), 2048))
+}
+
+// AnsweredBy is attach.Answer's.
+func (f *failure) AnsweredBy() string {
+	if !f.answered {
+		return ""
+	}
+	return f.plugin
 }
 
 func (f *failure) Unwrap() []error {
@@ -31,11 +40,19 @@ func (f *failure) Unwrap() []error {
 // pluginError reads the error that a plugin printed (CNI specification, section
 // 5). Where there is none, how it ended and its last words on stderr are the message.
 func pluginError(stdout []byte, ended error, lastWords string) *types.Error {
-	var e types.Error
-	if json.Unmarshal(stdout, &e) == nil && e.Msg != "" {
-		return &e
+	if e := printed(stdout); e != nil {
+		return e
 	}
 	return types.NewError(types.ErrInternal, fmt.Sprintf("failed without a CNI error (%v)", ended), lastWords)
+}
+
+// printed is the error that a plugin printed; nil where it printed none.
+func printed(stdout []byte) *types.Error {
+	var e types.Error
+	if json.Unmarshal(stdout, &e) != nil || e.Msg == "" {
+		return nil
+	}
+	return &e
 }
 
 // quoted is a name from a configuration, as much of it as fits into an error line.

@@ -48,7 +48,7 @@ func (r *Runner) run(ctx context.Context, c call) ([]byte, error) {
 	}
 	lock, err := inheritable(c.lock)
 	if err != nil {
-		return nil, &failure{c.plugin, c.verb, types.NewError(types.ErrInternal, "cannot inherit the sandbox's lock", err.Error()), err}
+		return nil, &failure{plugin: c.plugin, verb: c.verb, err: types.NewError(types.ErrInternal, "cannot inherit the sandbox's lock", err.Error()), cause: err}
 	}
 	defer lock.Close() // of our copy only; closing nil does nothing
 
@@ -64,14 +64,15 @@ func (r *Runner) run(ctx context.Context, c call) ([]byte, error) {
 		p.stderr.flush()
 	}
 	if e, cause := p.verdict(ctx, limited, cmd.ProcessState, err); e != nil {
-		return nil, &failure{c.plugin, c.verb, e, cause}
+		answered := cmd.ProcessState != nil && cmd.ProcessState.Exited() && printed(p.stdout.Bytes()) != nil
+		return nil, &failure{c.plugin, c.verb, e, cause, answered}
 	}
 	return p.stdout.Bytes(), nil
 }
 
 // absent is the failure of a plugin that is not there.
 func (r *Runner) absent(plugin, verb string, cause error) error {
-	return &failure{plugin, verb, types.NewError(types.ErrInvalidNetworkConfig, "no executable file of this name in "+strings.Join(r.Path, ", "), ""), cause}
+	return &failure{plugin: plugin, verb: verb, err: types.NewError(types.ErrInvalidNetworkConfig, "no executable file of this name in "+strings.Join(r.Path, ", "), ""), cause: cause}
 }
 
 func (p *process) command(ctx context.Context, env []string, lock *os.File) *exec.Cmd {

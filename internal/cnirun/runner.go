@@ -79,7 +79,7 @@ func (r *Runner) Add(ctx context.Context, a attach.Attachment) (json.RawMessage,
 			return nil, err
 		}
 		if result, err = resultAs(a.Config.CNIVersion(), out); err != nil {
-			return nil, &failure{p.Type, "ADD", types.NewError(types.ErrDecodingFailure, "stdout is not a CNI result", err.Error()), err}
+			return nil, &failure{plugin: p.Type, verb: "ADD", err: types.NewError(types.ErrDecodingFailure, "stdout is not a CNI result", err.Error()), cause: err}
 		}
 	}
 	if result == nil {

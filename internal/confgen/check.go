@@ -98,7 +98,7 @@ func (w *Watcher) lookForPrimary() (findings, error) {
 			return findings{}, err
 		}
 	}
-	files, err := readFolder(w.source)
+	files, err := ReadFolder(w.source)
 	if err != nil {
 		return findings{}, fmt.Errorf("multusAutoconfigDir: %w", err)
 	}
@@ -207,7 +207,7 @@ func (w *Watcher) act(now time.Time, f *findings) error {
 		w.placed = w.want
 		return nil
 	}
-	files, err := readFolder(w.cfg.CNIConfigDir)
+	files, err := ReadFolder(w.cfg.CNIConfigDir)
 	if err != nil {
 		return fmt.Errorf("cniConfigDir: %w", err)
 	}

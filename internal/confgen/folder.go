@@ -14,9 +14,9 @@ import (
 	"github.com/multus-thick/multus/internal/ledger"
 )
 
-// readFolder reads the configuration files of a folder, links followed. Other
+// ReadFolder reads the configuration files of a folder, links followed. Other
 // files are listed by name only.
-func readFolder(dir string) ([]File, error) {
+func ReadFolder(dir string) ([]File, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err

@@ -14,10 +14,15 @@ import (
 // understood to the last key.
 func TestI3_DeployedConfigurations(t *testing.T) {
 	texts := map[string][]byte{}
-	files, err := filepath.Glob("../../deploy/*/daemon-config.json")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d configurations in deploy: %v", len(files), err)
+	var files []string
+	for _, depth := range []string{"*", "*/*"} {
+		found, err := filepath.Glob("../../deploy/" + depth + "/daemon-config.json")
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%d configurations in deploy/%s: %v", len(found), depth, err)
+		}
+		files = append(files, found...)
 	}
+	var err error
 	for _, file := range files {
 		if texts[file], err = os.ReadFile(file); err != nil {
 			t.Fatal(err)

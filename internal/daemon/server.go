@@ -36,6 +36,7 @@ func (d *Daemon) socketServer() *http.Server {
 	mux.Handle("POST "+api.PathReport, d.counted(api.PathReport, d.handleReport))
 	mux.Handle("POST "+api.PathCNI, d.counted(api.PathCNI, d.handleCNI))
 	mux.Handle("POST "+api.PathDelegate, d.counted(api.PathDelegate, d.handleDelegate))
+	mux.Handle("GET "+api.PathState, d.counted(api.PathState, d.handleState))
 	d.addHealth(mux)
 	mux.Handle(api.PathMetrics, d.metrics.handler())
 	mux.Handle("/", d.counted("NotFound", func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }))

@@ -85,7 +85,7 @@ func TestC1_4PlanAndReport(t *testing.T) {
 	}
 	r.Same("told", map[string]int{
 		statusOfWeb: 1,
-		"event on app/web: eth0 [10.1.0.2/24] from primary":         1,
+		"event on app/web: eth0 [10.1.0.2/24] from primary":            1,
 		"event on app/web: net1 [10.2.0.2/24 fd00::2/64] from app/lan": 1,
 	}, told)
 }

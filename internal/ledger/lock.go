@@ -155,6 +155,25 @@ func (l *Ledger) flock(ctx context.Context, name string, how int) (*os.File, err
 	}
 }
 
+// Lockable tells, by an error, that the ledger's file system cannot lock. It writes
+// nothing and excludes nobody for longer than this call.
+func (l *Ledger) Lockable() error {
+	path := filepath.Join(l.dir, lockDir, gcLockName)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) { // no operation has run yet
+		path = l.dir
+		f, err = os.Open(path)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("%s cannot be locked: %w", path, err)
+	}
+	return nil
+}
+
 func current(f *os.File, path string) bool {
 	held, err := f.Stat()
 	if err != nil {

@@ -392,3 +392,26 @@ func TestR11LockOutlivesRelease(t *testing.T) {
 		t.Error("the lock's file is left")
 	}
 }
+
+// TestI4_Lockable: before the first operation and while another holds the lock above all, and
+// without leaving anything.
+func TestI4_Lockable(t *testing.T) {
+	l := ledger(t)
+	if err := l.Lockable(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a folder: %v", err)
+	}
+	if err := os.Mkdir(l.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Lockable(); err != nil || !gone(filepath.Join(l.dir, lockDir)) {
+		t.Errorf("before the first operation: %v", err)
+	}
+	all, err := l.LockAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Lockable(); err != nil {
+		t.Errorf("while another holds it: %v", err)
+	}
+	all.Release()
+}

@@ -32,7 +32,8 @@ func Run(ctx context.Context, args []string, stdin *os.File, stdout, stderr io.W
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(tryCommand(), nodeCommand(stdin), planCommand(), versionCommand())
+	root.AddCommand(tryCommand(), nodeCommand(stdin), planCommand(), versionCommand(),
+		statusCommand(), doctorCommand(), bundleCommand(), uninstallCommand())
 	err := root.ExecuteContext(ctx)
 	var told exitCode
 	switch {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -24,64 +25,91 @@ var installations = []string{"thick", "hotplug", "thin"}
 
 // rendered are the objects that a folder makes.
 type rendered struct {
-	names    []string // kind, namespace and name, in the order of installation
-	set      *appsv1.DaemonSet
-	config   *corev1.ConfigMap
-	account  *corev1.ServiceAccount
-	role     *rbacv1.ClusterRole
-	binding  *rbacv1.ClusterRoleBinding
-	resource *crdv1.CustomResourceDefinition
+	names     []string // kind, namespace and name, in the order of installation
+	set       *appsv1.DaemonSet
+	config    *corev1.ConfigMap
+	account   *corev1.ServiceAccount
+	role      *rbacv1.ClusterRole
+	binding   *rbacv1.ClusterRoleBinding
+	resource  *crdv1.CustomResourceDefinition
+	scc       *securityContextConstraints
+	monitor   *monitoringv1.PodMonitor
+	rules     *monitoringv1.PrometheusRule
+	dashboard *corev1.ConfigMap
 }
 
-// render makes a folder's objects, as kubectl apply -k does, and reads each as the kind
-// that it is: a field that the kind does not have is an error.
+// render makes a folder's objects, as kubectl apply -k does.
 func render(t *testing.T, dir string) *rendered {
+	t.Helper()
+	return renderIn(t, filesys.MakeFsOnDisk(), dir)
+}
+
+func renderIn(t *testing.T, files filesys.FileSystem, dir string) *rendered {
 	t.Helper()
 	options := krusty.MakeDefaultOptions()
 	options.Reorder = krusty.ReorderOptionLegacy // as kubectl does: a configuration before the daemon that reads it
-	objects, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), dir)
+	objects, err := krusty.MakeKustomizer(options).Run(files, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rendered{}
 	for _, object := range objects.Resources() {
-		r.names = append(r.names, fmt.Sprintf("%s %s/%s", object.GetKind(), object.GetNamespace(), object.GetName()))
 		text, err := object.MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}
-		strict, err := json.UnmarshalStrict(text, r.place(object.GetKind()))
-		if err := errors.Join(append(strict, err)...); err != nil {
-			t.Fatalf("%s: %v", object.GetName(), err)
-		}
+		r.add(t, text)
 	}
 	return r
 }
 
-// place is where an object of a kind goes; nil, which nothing can be read into, for
-// kinds that we do not install.
-func (r *rendered) place(kind string) any {
+// add reads one object as the kind that it is: a field that the kind does not have is an
+// error.
+func (r *rendered) add(t *testing.T, text []byte) {
+	t.Helper()
+	var meta metav1.PartialObjectMetadata
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &meta); err != nil {
+		t.Fatal(err)
+	}
+	r.names = append(r.names, fmt.Sprintf("%s %s/%s", meta.Kind, meta.Namespace, meta.Name))
+	strict, err := json.UnmarshalStrict(text, r.place(meta.Kind, meta.Name))
+	if err := errors.Join(append(strict, err)...); err != nil {
+		t.Fatalf("%s: %v", meta.Name, err)
+	}
+}
+
+// place is where an object goes; nil, which nothing can be read into, for kinds that we
+// do not install.
+func (r *rendered) place(kind, name string) any {
 	switch kind {
 	case "DaemonSet":
-		r.set = &appsv1.DaemonSet{}
-		return r.set
+		return fresh(&r.set)
 	case "ConfigMap":
-		r.config = &corev1.ConfigMap{}
-		return r.config
+		if name == "multus-dashboard" {
+			return fresh(&r.dashboard)
+		}
+		return fresh(&r.config)
 	case "ServiceAccount":
-		r.account = &corev1.ServiceAccount{}
-		return r.account
+		return fresh(&r.account)
 	case "ClusterRole":
-		r.role = &rbacv1.ClusterRole{}
-		return r.role
+		return fresh(&r.role)
 	case "ClusterRoleBinding":
-		r.binding = &rbacv1.ClusterRoleBinding{}
-		return r.binding
+		return fresh(&r.binding)
 	case "CustomResourceDefinition":
-		r.resource = &crdv1.CustomResourceDefinition{}
-		return r.resource
+		return fresh(&r.resource)
+	case "SecurityContextConstraints":
+		return fresh(&r.scc)
+	case "PodMonitor":
+		return fresh(&r.monitor)
+	case "PrometheusRule":
+		return fresh(&r.rules)
 	}
 	return nil
+}
+
+func fresh[T any](place **T) *T {
+	*place = new(T)
+	return *place
 }
 
 func installation(t *testing.T, name string) *rendered {

@@ -13,7 +13,7 @@ import (
 )
 
 // handedOut is an address that IPAM chose: masked makes "10.51.0.7/24" "10.51.0.N/24".
-var handedOut = regexp.MustCompile(`(10\.(?:244|51|52|53|54|73)\.\d+\.|fd53::|fd54::)[0-9a-f]+`)
+var handedOut = regexp.MustCompile(`(10\.(?:244|51|52|53|54|73|77|78)\.\d+\.|fd53::|fd54::)[0-9a-f]+`)
 
 func masked(lines []string) []string {
 	all := make([]string, len(lines))

@@ -85,18 +85,22 @@ func (d deb) fetch(ctx context.Context, mirrors []string, name string) error {
 		return err
 	}
 	partial := name + ".partial"
-	defer os.Remove(partial)
-	var failed []error
+	defer func() { _ = os.Remove(partial + ".FAILED") }() // apt keeps what it refused
+	var failed error
 	for _, mirror := range mirrors {
 		url := strings.TrimSuffix(mirror, "/") + "/" + d.path
 		said, err := exec.CommandContext(ctx, aptHelper, "download-file", url, partial, "SHA256:"+d.sha256).CombinedOutput()
 		if err == nil {
 			return os.Rename(partial, name)
 		}
-		failed = append(failed, fmt.Errorf("%s: %w: %s", url, err, aptError(said)))
+		err = fmt.Errorf("%s: %w: %s", url, err, aptError(said))
+		if failed != nil {
+			err = fmt.Errorf("%w; %w", failed, err)
+		}
+		failed = err
 	}
 	return fmt.Errorf("%s %s for %s cannot be fetched; give another mirror (MIRROR=), put the file at %s, or record the present version with image/lock.sh: %w",
-		d.name, d.version, d.arch, name, errors.Join(failed...))
+		d.name, d.version, d.arch, name, failed)
 }
 
 // aptError is the line of apt's output that says what went wrong.

@@ -89,13 +89,13 @@ func TestI3_ImagePackageIsChecked(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
+	if left, _ := filepath.Glob("out/debs/*"); left != nil {
+		t.Errorf("left behind: %v", left)
+	}
 	must(t, os.WriteFile("out/debs/"+name, []byte("another"), 0o644))
 	_, err = mkimage(t)
 	want = "out/debs/" + name + " is not the recorded package: its SHA-256 should be "
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
-	}
-	if left, _ := filepath.Glob("out/debs/*.partial"); left != nil {
-		t.Errorf("left behind: %v", left)
 	}
 }

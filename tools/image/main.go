@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := os.RemoveAll(b.work()); err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.work())
+	defer func() { _ = os.RemoveAll(b.work()) }()
 	if *rootfs != "" {
 		return b.rootfs(ctx, *rootfs)
 	}

@@ -64,6 +64,9 @@ type relationship struct {
 
 const document = "SPDXRef-DOCUMENT"
 
+// notInID are the characters that an SPDX identifier may not have.
+var notInID = regexp.MustCompile(`[^a-zA-Z0-9.-]+`)
+
 // sbom lists what v, whose manifest is digest, consists of: the programs, the Go
 // modules that each was linked from by its own build information, and the recorded
 // package. What a base of the user's own holds is for its own SBOM to say; it is named
@@ -122,7 +125,7 @@ func (s *sbom) addProgram(image, file, version string) error {
 
 // add adds a package, once, and returns its id. purl may be empty.
 func (s *sbom) add(p spdxPackage, purl string) string {
-	p.SPDXID = "SPDXRef-" + regexp.MustCompile(`[^a-zA-Z0-9.-]+`).ReplaceAllString(p.Name+"-"+p.VersionInfo, "-")
+	p.SPDXID = "SPDXRef-" + notInID.ReplaceAllString(p.Name+"-"+p.VersionInfo, "-")
 	for _, have := range s.Packages {
 		if have.SPDXID == p.SPDXID {
 			return p.SPDXID

@@ -87,17 +87,23 @@ func Open(config Config) (*Cluster, error) {
 	}
 	sum := sha256.Sum256([]byte(config.State))
 	c := &Cluster{config: config, id: "multus-cluster-" + hex.EncodeToString(sum[:4])}
+	return c, c.readSettings()
+}
+
+// readSettings leaves them zero where no cluster is up.
+func (c *Cluster) readSettings() error {
 	text, err := os.ReadFile(c.file("cluster.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
+		c.settings = settings{}
+		return nil
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &c.settings)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the cluster's settings: %w", err)
+		return fmt.Errorf("the cluster's settings: %w", err)
 	}
-	return c, nil
+	return nil
 }
 
 func (c *Cluster) file(name string) string { return filepath.Join(c.config.State, name) }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -194,5 +195,38 @@ func TestI3_LogsOfAClusterThatNeverCameUp(t *testing.T) {
 	}
 	if d := cmp.Diff(map[string]string{"/control-plane/etcd.log": "e", "/node1/pods/p/0.log": "p"}, got); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestI3_OneAtATimeChangesACluster: the second waits for the first, and then sees what
+// the first has made; also where that was to take the folder away.
+func TestI3_OneAtATimeChangesACluster(t *testing.T) {
+	config := Config{State: filepath.Join(t.TempDir(), "state"), Cache: t.TempDir()}
+	first, second := must(Open(config)), must(Open(config))
+	unlock := must(first.lock(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := second.lock(ctx); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Fatalf("a second one has the lock: %v", err)
+	}
+	locked := make(chan func())
+	go func() { locked <- must(second.lock(t.Context())) }()
+	first.settings = settings{Options: Options{Nodes: 3, Runtime: Debian}, Port: 4}
+	if err := first.save(); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	unlock = <-locked
+	if d := cmp.Diff(first.settings, second.settings); d != "" {
+		t.Error(d)
+	}
+	removed := must(os.Open(config.State))
+	defer removed.Close()
+	if err := os.RemoveAll(config.State); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	if err := lockDir(removed); !errors.Is(err, errMoved) {
+		t.Errorf("a folder that was removed is locked: %v", err)
 	}
 }

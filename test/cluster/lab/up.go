@@ -54,7 +54,7 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	unlock, err := c.lock()
+	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,10 @@ func (c *Cluster) save() error {
 	if err != nil {
 		return fmt.Errorf("the cluster's settings: %w", err)
 	}
-	return os.WriteFile(c.file("cluster.json"), text, 0o600)
+	if err := os.WriteFile(c.file("cluster.json.new"), text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(c.file("cluster.json.new"), c.file("cluster.json"))
 }
 
 // startMissing starts machines that are off or were started half-way, and programs
@@ -166,7 +169,7 @@ func (c *Cluster) listen() (*os.File, error) {
 
 // Down takes the cluster down, and removes all that it was, logs too.
 func (c *Cluster) Down(ctx context.Context) error {
-	unlock, err := c.lock()
+	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -193,7 +196,7 @@ func (c *Cluster) clear(ctx context.Context) error {
 	if err := c.removeCgroups(ctx, ""); err != nil {
 		return err
 	}
-	names := []string{"cluster.json", "kubeconfig", "cgroups", "pki", c.ControlPlane().Name}
+	names := []string{"cluster.json", "cluster.json.new", "kubeconfig", "cgroups", "pki", c.ControlPlane().Name}
 	for n := 1; n <= maxNodes; n++ {
 		names = append(names, c.Node(n).Name)
 	}
@@ -205,17 +208,44 @@ func (c *Cluster) clear(ctx context.Context) error {
 	return nil
 }
 
-// lock keeps other processes from changing the cluster meanwhile.
-func (c *Cluster) lock() (unlock func(), err error) {
-	if err := os.MkdirAll(c.config.State, 0o700); err != nil {
-		return nil, fmt.Errorf("the cluster's folder: %w", err)
-	}
-	dir, err := os.Open(c.config.State)
+// lock keeps other processes from changing the cluster meanwhile, and reads what they
+// have made of it. One that has just been killed may take a moment to be gone.
+func (c *Cluster) lock(ctx context.Context) (unlock func(), err error) {
+	var dir *os.File
+	err = poll(ctx, 5*time.Second, func(context.Context) error {
+		if err := os.MkdirAll(c.config.State, 0o700); err != nil {
+			return finalError{err}
+		}
+		if dir, err = os.Open(c.config.State); err != nil {
+			return err
+		}
+		if err := lockDir(dir); err != nil {
+			return errors.Join(err, dir.Close())
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("the cluster's folder: %w", err)
+		return nil, fmt.Errorf("the cluster's folder, where another up or down may be at work: %w", err)
 	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: another up or down is at work: %w", c.config.State, err), dir.Close())
+	if err := c.readSettings(); err != nil {
+		return nil, errors.Join(err, dir.Close())
 	}
 	return func() { dir.Close() }, nil
+}
+
+var errMoved = errors.New("it has been removed meanwhile")
+
+// lockDir locks a folder, if it is still the one of its name.
+func lockDir(dir *os.File) error {
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("locking %s: %w", dir.Name(), err)
+	}
+	locked, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Stat(dir.Name()); err != nil || !os.SameFile(locked, named) {
+		return errors.Join(fmt.Errorf("locking %s: %w", dir.Name(), errMoved), err)
+	}
+	return nil
 }

@@ -51,8 +51,12 @@ func each(args *skel.CmdArgs, f func(*libcni.CNIConfig, *libcni.NetworkConfigLis
 }
 
 func network(raw []byte) (*libcni.NetworkConfigList, error) {
-	if list, err := libcni.ConfListFromBytes(raw); err == nil {
-		return list, nil
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &keys); err != nil {
+		return nil, err
+	}
+	if keys["plugins"] != nil { // without it libcni makes a list of no plugins
+		return libcni.ConfListFromBytes(raw)
 	}
 	conf, err := libcni.NetworkPluginConfFromBytes(raw)
 	if err != nil {

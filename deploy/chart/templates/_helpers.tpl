@@ -1,0 +1,57 @@
+{{/* The image, one exact version everywhere. */}}
+{{- define "multus.image" -}}
+{{- $suffix := ternary "" "-thick" (eq .Values.mode "thin") -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default (printf "v%s%s" .Chart.AppVersion $suffix) }}
+{{- end }}
+
+{{/* Of every container but hotplug's daemon. */}}
+{{- define "multus.confined" -}}
+privileged: false
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* The daemon's file: what the mode needs, with the user's keys laid over it. */}}
+{{- define "multus.config" -}}
+{{- $config := dict
+  "cniConfigDir" "/host/etc/cni/net.d"
+  "multusAutoconfigDir" "/host/etc/cni/net.d"
+  "multusConfigFile" "auto"
+  "socketDir" "/host/run/multus/"
+  "logLevel" "verbose" -}}
+{{- if eq .Values.mode "hotplug" }}{{ $_ := set $config "chrootDir" "/hostroot" }}{{ end -}}
+{{- if .Values.monitoring.enabled }}{{ $_ := set $config "metricsPort" .Values.monitoring.port }}{{ end -}}
+{{- range $key, $value := .Values.config }}{{ $_ := set $config $key $value }}{{ end -}}
+{{ toPrettyJson $config }}
+{{- end }}
+
+{{/* The thin entrypoint's arguments: a flag for each key of config. */}}
+{{- define "multus.thinArgs" -}}
+- --multus-conf-file=auto
+- --skip-multus-binary-copy
+{{- if ne .Values.hostPaths.cniConf "/etc/cni/net.d" }}
+- --multus-kubeconfig-file-host={{ .Values.hostPaths.cniConf }}/multus.d/multus.kubeconfig
+{{- end }}
+{{- $flags := dict
+  "binDir" "additional-bin-dir"
+  "cleanupConfigOnExit" "cleanup-config-on-exit"
+  "cniVersion" "cni-version"
+  "forceCNIVersion" "force-cni-version"
+  "globalNamespaces" "global-namespaces"
+  "hostCniConfigDir" ""
+  "logFile" "multus-log-file"
+  "logLevel" "multus-log-level"
+  "logToStderr" "multus-log-to-stderr"
+  "multusMasterCNI" "multus-master-cni-file-name"
+  "namespaceIsolation" "namespace-isolation"
+  "overrideNetworkName" "override-network-name"
+  "readinessindicatorfile" "readiness-indicator-file" }}
+{{- range $key, $value := .Values.config }}
+{{- if not (hasKey $flags $key) }}{{ fail (printf "config.%s: thin_entrypoint has no flag for this key; take mode thick" $key) }}{{ end }}
+{{- with get $flags $key }}
+- --{{ . }}={{ $value }}
+{{- end }}
+{{- end }}
+{{- end }}

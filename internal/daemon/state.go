@@ -1,0 +1,28 @@
+package daemon
+
+import (
+	"net/http"
+	"path/filepath"
+
+	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/version"
+)
+
+// handleState tells people how this daemon sees its node.
+func (d *Daemon) handleState(w http.ResponseWriter, _ *http.Request) {
+	state := api.State{
+		Version: version.Get().String(), NotReady: d.notReady(),
+		InFlight: d.admission.inFlight(), Waiting: d.admission.waiting.Load(), Ledger: d.place,
+	}
+	if d.watcher != nil {
+		is := d.watcher.State()
+		state.Primary = api.StatePrimary{Network: is.Choice.Config.Name(), Why: is.Why}
+		if is.Choice.Name != "" {
+			state.Primary.File = filepath.Join(d.Config.MultusAutoconfigDir, is.Choice.Name)
+		}
+	}
+	if place, err := d.ledger.Place(); err == nil { // looked up now: the folder may have been made anew
+		state.Ledger = place
+	}
+	api.WriteJSON(w, http.StatusOK, state)
+}

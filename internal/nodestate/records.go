@@ -1,0 +1,122 @@
+package nodestate
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/multus-thick/multus/internal/attach"
+	"github.com/multus-thick/multus/internal/hostroot"
+	"github.com/multus-thick/multus/internal/ledger"
+	"github.com/multus-thick/multus/internal/netspec"
+	"github.com/multus-thick/multus/internal/plan"
+)
+
+// Record is what is recorded of a sandbox, without configurations.
+type Record struct {
+	Sandbox string `json:"sandbox"`
+	// Damaged says why the record cannot be read; the rest is empty then.
+	Damaged string       `json:"damaged,omitempty"`
+	Pod     plan.Pod     `json:"pod,omitzero"`
+	State   attach.State `json:"state,omitempty"`
+	// Origin is "v4" for what Multus v4 recorded.
+	Origin attach.Origin `json:"origin,omitempty"`
+	NetNS  string        `json:"netns,omitempty"`
+	// Gone says that the network namespace does not exist any more.
+	Gone        bool         `json:"gone,omitempty"`
+	Created     time.Time    `json:"created"`
+	Changed     time.Time    `json:"changed"`
+	Attachments []Attachment `json:"attachments,omitempty"`
+}
+
+// Attachment is one network of a sandbox.
+type Attachment struct {
+	Network   string    `json:"network"`
+	Interface string    `json:"interface"`
+	Role      plan.Role `json:"role"`
+	// Config is the name of the network's configuration.
+	Config    string   `json:"config"`
+	Plugins   []string `json:"plugins"`
+	Addresses []string `json:"addresses,omitempty"`
+	DeviceID  string   `json:"deviceID,omitempty"`
+	// Detached says that it has been given back; Refused that the pod never had it.
+	Detached bool `json:"detached,omitempty"`
+	Refused  bool `json:"refused,omitempty"`
+}
+
+// ReadRecords reads the ledger, sorted by pod. One record that cannot be read is an
+// element; a ledger that cannot is an error.
+func ReadRecords(p Paths) ([]Record, error) {
+	records := ledger.New(p.CNIDir, "") // the boot id is for writing
+	ids, err := records.List()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Record, 0, len(ids))
+	for _, id := range ids {
+		rec, err := records.Load(id)
+		switch {
+		case errors.Is(err, attach.ErrNoRecord): // deleted since
+			continue
+		case err != nil:
+			all = append(all, Record{Sandbox: id, Damaged: err.Error(), Changed: changed(p, id)})
+		default:
+			all = append(all, p.record(rec, changed(p, id)))
+		}
+	}
+	slices.SortFunc(all, func(a, b Record) int {
+		return cmp.Or(strings.Compare(a.Pod.String(), b.Pod.String()), strings.Compare(a.Sandbox, b.Sandbox))
+	})
+	return all, nil
+}
+
+func changed(p Paths, id string) time.Time {
+	info, err := os.Stat(filepath.Join(p.CNIDir, id))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+func (p Paths) record(rec attach.Record, changed time.Time) Record {
+	r := Record{
+		Sandbox: rec.Sandbox.ContainerID, Pod: rec.Plan.Pod, State: rec.State, Origin: rec.Origin,
+		NetNS: rec.Sandbox.NetNS, Gone: p.namespaceGone(rec.Sandbox.NetNS), Created: rec.Created, Changed: changed,
+	}
+	if r.Created.IsZero() { // v4 did not keep it, and never wrote twice
+		r.Created = changed
+	}
+	for i, a := range rec.Plan.Attachments {
+		told := Attachment{Network: a.Network, Interface: a.Interface, Role: a.Role, Config: a.Config.Name(), DeviceID: a.DeviceID}
+		for _, plugin := range a.Config.Plugins() {
+			told.Plugins = append(told.Plugins, plugin.Type)
+		}
+		if i < len(rec.Outcomes) {
+			o := rec.Outcomes[i]
+			told.Addresses, told.Detached, told.Refused = netspec.Addresses(o.Result), o.Detached, o.Refused != ""
+		}
+		r.Attachments = append(r.Attachments, told)
+	}
+	return r
+}
+
+// namespaceGone tells that a namespace is gone for certain. From a container its folder
+// must be to be seen.
+func (p Paths) namespaceGone(netns string) bool {
+	if netns == "" {
+		return false
+	}
+	if _, err := hostroot.Stat(p.Root, netns); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if p.Root == "" {
+		return true
+	}
+	_, err := hostroot.Stat(p.Root, filepath.Dir(netns))
+	return err == nil && !strings.HasPrefix(netns, "/proc/")
+}
