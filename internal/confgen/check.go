@@ -344,4 +344,9 @@ func (w *Watcher) publish(f findings, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.state = is
+	select {
+	case <-w.looked:
+	default:
+		close(w.looked)
+	}
 }

@@ -68,6 +68,7 @@ type Watcher struct {
 	mu    sync.Mutex
 	state State // guarded by mu; all below belongs to the goroutine of Run
 
+	looked  chan struct{} // closed after the first look
 	chosen  Choice
 	want    []byte                // what target should hold; nil while nothing is known or it was withdrawn
 	placed  []byte                // what target held when we last saw it right; nil before
@@ -89,7 +90,7 @@ func New(cfg *config.Config, observer Observer, resolve Resolve) (*Watcher, erro
 	if cfg.ClusterNetwork == "" {
 		resolve = nil
 	}
-	w := &Watcher{resolve: resolve, cfg: cfg, observer: observer, proc: "/proc", skipped: map[string]string{}, folders: map[string]hostFolder{}}
+	w := &Watcher{resolve: resolve, cfg: cfg, observer: observer, looked: make(chan struct{}), proc: "/proc", skipped: map[string]string{}, folders: map[string]hostFolder{}}
 	w.state.Why = "the first look at the configuration is under way"
 	w.auto = cfg.MultusConfigFile == "auto"
 	if w.auto {
@@ -115,6 +116,9 @@ func (w *Watcher) State() State {
 	defer w.mu.Unlock()
 	return w.state
 }
+
+// Looked is closed once State is that of a first look, a moment after Run began.
+func (w *Watcher) Looked() <-chan struct{} { return w.looked }
 
 // Run keeps the configuration right until ctx ends. It leaves it in place then,
 // except with cleanupConfigOnExit, where removing it is the last thing Run does.

@@ -232,7 +232,8 @@ func (d *Daemon) notReady() string {
 
 // planConfig is the configuration that a request is planned with: the caller's,
 // with the daemon's file over it, and the primary network that the daemon chose.
-func (d *Daemon) planConfig(caller json.RawMessage) (*config.Config, error) {
+// Plugins that waited for the socket are there before the first look at the node's files.
+func (d *Daemon) planConfig(ctx context.Context, caller json.RawMessage) (*config.Config, error) {
 	merged, err := config.Overlay(caller, d.ConfigFile)
 	if err != nil {
 		return nil, badConfig(err)
@@ -243,6 +244,10 @@ func (d *Daemon) planConfig(caller json.RawMessage) (*config.Config, error) {
 	}
 	if d.watcher == nil || d.Config.ClusterNetwork != "" {
 		return cfg, nil
+	}
+	select {
+	case <-d.watcher.Looked():
+	case <-ctx.Done():
 	}
 	state := d.watcher.State()
 	if !state.Ready {

@@ -140,7 +140,7 @@ func (d *Daemon) plan(ctx context.Context, place *place, req api.PlanRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := d.planConfig(req.Config)
+	cfg, err := d.planConfig(ctx, req.Config)
 	if err != nil {
 		return nil, err
 	}
