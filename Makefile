@@ -54,8 +54,8 @@ lint: ## Run the linters.
 	$(BIN)/golangci-lint run ./...
 
 .PHONY: fuzz
-fuzz: ## Run each fuzz test for FUZZTIME (default 20s).
-	GO='$(GO)' FUZZTIME='$(or $(FUZZTIME),20s)' ./test/fuzz.sh
+fuzz: ## Run each fuzz test for FUZZTIME (a duration, or a count: default 20000x).
+	GO='$(GO)' FUZZTIME='$(or $(FUZZTIME),20000x)' ./test/fuzz.sh
 
 # docs/images.md tells what each of these does.
 IMAGE ?= localhost/multus-cni
@@ -71,9 +71,10 @@ image: ## Build the container images into bin/image; PLATFORMS=all for every pla
 	@$(BIN)/mkimage -out '$(OUT)' -go '$(GO)' -ldflags '$(LDFLAGS)' -name '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' \
 		-date '$(DATE)' -platforms '$(PLATFORMS)' -base '$(BASE)' -mirror '$(MIRROR)' -rootfs '$(ROOTFS)'
 
-# The version that deploy/ names is what the suite installs.
+# The version that deploy/ names is what the suite installs, on a cluster of its own.
 DEPLOYED = $(shell sed -n 's/^ *newTag: \(.*\)-thick$$/\1/p' deploy/thick/kustomization.yaml)
-E2E = $(GO) test -tags e2e -count=1 -timeout 60m -v $(E2EFLAGS) ./test/e2e
+E2E_STATE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/multus-cluster/e2e
+E2E = MULTUS_CLUSTER_STATE=$(E2E_STATE) E2E_LOGS=$(CURDIR)/$(BIN)/e2e-logs $(GO) test -tags e2e -count=1 -timeout 60m -v $(E2EFLAGS) ./test/e2e
 
 .PHONY: cluster
 cluster: root ## Build what the cluster suite runs: Kubernetes, containerd, runc. Cached; 15 minutes the first time.
@@ -83,8 +84,9 @@ cluster: root ## Build what the cluster suite runs: Kubernetes, containerd, runc
 .PHONY: e2e
 e2e: root cluster ## Run the cluster suite: a real Kubernetes of two nodes on this machine.
 	$(MAKE) image VERSION=$(DEPLOYED)
-	E2E_LOGS=$(CURDIR)/$(BIN)/e2e-logs $(E2E)
-	E2E_LOGS=$(CURDIR)/$(BIN)/e2e-logs MULTUS_CLUSTER_RUNTIME=debian $(E2E) -run 'TestI3_(Networks|BadRequests|RuntimeKilledInABurst)$$'
+	MULTUS_CLUSTER_STATE=$(E2E_STATE) $(GO) run ./test/cluster down # what a killed run has left
+	$(E2E)
+	MULTUS_CLUSTER_RUNTIME=debian $(E2E) -run 'TestI3_(Networks|BadRequests|RuntimeKilledInABurst)$$'
 
 .PHONY: clean
 clean: ## Remove bin/.

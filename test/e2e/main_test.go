@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/multus-thick/multus/test/cluster/lab"
@@ -26,7 +28,8 @@ var serialPlugin, v4Plugin string
 
 // TestMain is also the first process of the cluster's machines.
 func TestMain(m *testing.M) {
-	ctx := context.Background()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
 	if lab.IsInit() {
 		os.Exit(lab.Init(ctx))
 	}
@@ -62,17 +65,25 @@ func run(ctx context.Context, tests func() int) (code int, err error) {
 	if cluster.Options().Nodes == 0 {
 		defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
 	}
+	defer func() {
+		if logs := os.Getenv("E2E_LOGS"); logs != "" && (code != 0 || err != nil) {
+			err = errors.Join(err, keepLogs(context.WithoutCancel(ctx), logs))
+		}
+	}()
 	if err := cluster.Up(ctx, lab.Options{Nodes: 2, Runtime: lab.Runtime(cmp.Or(os.Getenv("MULTUS_CLUSTER_RUNTIME"), string(lab.Containerd)))}); err != nil {
 		return 1, err
 	}
 	if err := install(ctx); err != nil {
 		return 1, err
 	}
-	code = tests()
-	if logs := os.Getenv("E2E_LOGS"); code != 0 && logs != "" {
-		err = keepLogs(ctx, logs)
+	ended := make(chan int, 1)
+	go func() { ended <- tests() }()
+	select {
+	case code := <-ended:
+		return code, nil
+	case <-ctx.Done():
+		return 1, errors.New("interrupted")
 	}
-	return code, err
 }
 
 // keepLogs copies the logs of every component into a folder, and prints the end of each.
@@ -80,11 +91,15 @@ func keepLogs(ctx context.Context, folder string) error {
 	if err := cluster.CopyLogs(ctx, folder); err != nil {
 		return err
 	}
-	logs, err := filepath.Glob(filepath.Join(folder, "*", "*.log"))
+	programs, err := filepath.Glob(filepath.Join(folder, "*", "*.log"))
 	if err != nil {
 		return err
 	}
-	for _, log := range logs {
+	containers, err := filepath.Glob(filepath.Join(folder, "*", "pods", "kube-system_kube-multus-ds-*", "*", "*.log"))
+	if err != nil {
+		return err
+	}
+	for _, log := range append(programs, containers...) {
 		text, err := os.ReadFile(log)
 		if err != nil {
 			return err

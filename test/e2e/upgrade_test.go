@@ -19,10 +19,14 @@ func (s *suite) install(kustomization string) {
 // uninstall does what docs/install.md says: the manifests, and then what is on the nodes.
 func (s *suite) uninstall(kustomization string) {
 	s.Helper()
+	image := s.kubectl("-n", "kube-system", "get", daemonSet, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
 	s.kubectl("delete", "-k", root+"/deploy/"+kustomization, "--ignore-not-found", "--timeout=120s")
-	s.everywhere("rm -rf /etc/cni/net.d/00-multus.conf /etc/cni/net.d/00-multus.conflist /etc/cni/net.d/multus.d /opt/cni/bin/multus-shim /opt/cni/bin/multus /opt/cni/bin/passthru /run/multus")
 	for _, node := range []string{node1, node2} {
+		said := s.kubectl("-n", s.ns, "debug", "node/"+node, "--image="+image, "--profile=sysadmin", "--attach", "--", "multusctl", "uninstall")
 		s.configured(node, "cluster")
+		if left, err := tryOn(s.Context(), node, "sh", "-c", "ls -d /etc/cni/net.d/00-multus* /etc/cni/net.d/multus.d /opt/cni/bin/multus* /opt/cni/bin/passthru /run/multus 2>/dev/null"); err == nil || left != "" {
+			s.Fatalf("multusctl uninstall left %s on %s: %s", left, node, said)
+		}
 	}
 }
 
@@ -132,7 +136,7 @@ func TestI3_UsersManifests(t *testing.T) {
 			s.apply(nad("lan", bridged("lan", "10.79.0.0/16")))
 			s.kubectl("-n", "kube-system", "delete", daemonSet)
 			t.Cleanup(func() {
-				s.kubectl("-n", "kube-system", "delete", daemonSet)
+				s.kubectl("-n", "kube-system", "delete", daemonSet, "--ignore-not-found")
 				s.everywhere("rm -f /etc/cni/net.d/10-aws.conflist /etc/cni/net.d/00-multus.conf*")
 				s.install("thick")
 			})

@@ -36,9 +36,9 @@ const (
 	nodetools = "test/cluster/nodetools"
 )
 
-// packages of Debian that running needs (kube-proxy, kubelet, the plugin portmap),
-// and building (runc is C in part).
-var packages = []string{"iptables", "nftables", "conntrack", "ethtool", "gcc", "libc6-dev", "libseccomp-dev", "pkg-config"}
+// packages of Debian that running needs (kube-proxy, kubelet, the plugin portmap; kmod and
+// procps for those who look), and building (runc is C in part).
+var packages = []string{"iptables", "nftables", "conntrack", "ethtool", "iproute2", "kmod", "procps", "gcc", "libc6-dev", "libseccomp-dev", "pkg-config"}
 
 // tools builds what is not in the cache yet.
 func (c cache) tools(ctx context.Context, r Runtime) (tools, error) {

@@ -25,6 +25,9 @@ func (c *Cluster) build(ctx context.Context, r Runtime) (tools, error) {
 	if err := r.validate(); err != nil {
 		return tools{}, err
 	}
+	if _, err := c.machineCgroups(""); err != nil { // a machine could not start; better said before a long build
+		return tools{}, err
+	}
 	source, err := findCheckout()
 	if err != nil {
 		return tools{}, err
