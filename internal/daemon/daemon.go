@@ -46,6 +46,9 @@ type Cluster interface {
 	// attached; its request for networks is wrong.
 	Added(pod plan.Pod, ifName string, ips []string, network string)
 	Refused(pod plan.Pod, message string)
+	// Disturbed records an event on the node: something works against the generated
+	// configuration.
+	Disturbed(message string)
 }
 
 // Options are what a Daemon is made of.
@@ -100,7 +103,7 @@ func New(o Options) (*Daemon, error) {
 	if !o.Generate {
 		return d, nil
 	}
-	if d.watcher, err = confgen.New(o.Config, &configObserver{confgen.LogObserver{Log: o.Log}, d.metrics}, d.clusterNetwork); err != nil {
+	if d.watcher, err = confgen.New(o.Config, &configObserver{confgen.LogObserver{Log: o.Log}, d.metrics, o.Cluster}, d.clusterNetwork); err != nil {
 		return nil, err
 	}
 	return d, nil

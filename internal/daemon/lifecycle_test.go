@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -210,6 +211,18 @@ func TestR7PlansWaitForThePrimaryNetwork(t *testing.T) {
 	if _, text := r.http(http.MethodGet, api.PathMetrics, ""); !strings.Contains(text, "\nmultus_config_changes_total{by=\"multus\"} 1\n") {
 		t.Error("the change of the generated configuration is not counted")
 	}
+	r.Must(os.Remove(r.path("net.d/00-multus.conf")))
+	r.write("net.d/00-a.conf", `{"cniVersion":"1.0.0","name":"first","type":"bridge"}`)
+	told := []string{
+		"disturbed: 00-a.conf goes before the generated configuration, so the runtime does not call Multus",
+		"disturbed: another program removed " + r.path("net.d/00-multus.conf") + "; Multus puts it right",
+	}
+	var heard []string
+	r.Eventually("events of the node", func() bool {
+		heard = append(heard, r.heard()...)
+		slices.Sort(heard)
+		return slices.Equal(heard, told)
+	})
 }
 
 // TestR5Limit is never none.

@@ -120,6 +120,8 @@ func (c *fakeCluster) Refused(pod plan.Pod, message string) {
 	c.tell("event on %s: %s", pod, message)
 }
 
+func (c *fakeCluster) Disturbed(message string) { c.tell("disturbed: %s", message) }
+
 func (c *fakeCluster) tell(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,7 @@ const (
 	ReasonAddedInterface  = "AddedInterface"
 	ReasonNoNetworkFound  = "NoNetworkFound"
 	ReasonFailedAttaching = "FailedAttaching"
+	ReasonConfigDisturbed = "MultusConfigDisturbed" // of a node
 )
 
 const (
@@ -34,7 +36,7 @@ const (
 	eventHistory = 256             // pods whose repeated events are counted instead of repeated
 )
 
-// Events sends events about pods in the background. It is only told, and never blocks:
+// Events sends events about pods and nodes in the background. It is only told, and never blocks:
 // where the queue is full, or the API stays away, events are lost and the log says so.
 type Events struct {
 	client *Client
@@ -68,24 +70,34 @@ func (e *Events) Warn(pod plan.Pod, reason, message string) {
 	e.add(pod, corev1.EventTypeWarning, reason, message)
 }
 
+// Disturbed records that the configuration which the node's runtime loads is not as Multus
+// made it (Warning). The kubelet names a node as its UID too, so that describe shows it.
+func (e *Events) Disturbed(node, message string) {
+	e.record(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, corev1.EventTypeWarning, ReasonConfigDisturbed, message)
+}
+
 func (e *Events) add(pod plan.Pod, eventType, reason, message string) {
+	e.record(corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID),
+	}, eventType, reason, message)
+}
+
+func (e *Events) record(about corev1.ObjectReference, eventType, reason, message string) {
 	now := metav1.Now()
 	event := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace,
-			Name:      fmt.Sprintf("%s.%x", pod.Name, now.UnixNano()),
+			Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault),
+			Name:      fmt.Sprintf("%s.%x", about.Name, now.UnixNano()),
 		},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID),
-		},
-		Type: eventType, Reason: reason, Message: message, Count: 1,
+		InvolvedObject: about,
+		Type:           eventType, Reason: reason, Message: message, Count: 1,
 		FirstTimestamp: now, LastTimestamp: now,
 		Source: corev1.EventSource{Component: eventSource}, ReportingController: eventSource,
 	}
 	select {
 	case e.queue <- event:
 	default:
-		e.log.Warn("event lost: the queue is full", "pod", pod.String(), "reason", reason)
+		e.log.Warn("event lost: the queue is full", "about", about.Namespace+"/"+about.Name, "reason", reason)
 	}
 }
 
@@ -140,7 +152,7 @@ func (e *Events) send(ctx context.Context, event *corev1.Event) {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return
 	}
-	e.log.Warn("event lost", "pod", event.Namespace+"/"+event.InvolvedObject.Name, "reason", event.Reason,
+	e.log.Warn("event lost", "about", event.InvolvedObject.Namespace+"/"+event.InvolvedObject.Name, "reason", event.Reason,
 		"cause", explain("create and patch", "events", err))
 }
 

@@ -22,12 +22,13 @@ func told(s *apiserver.Server) []string {
 	var result []string
 	for _, e := range s.Events() {
 		about := e["involvedObject"].(apiserver.Object)
+		namespace, _ := about["namespace"].(string)
 		count := "1"
 		if n, ok := e["count"].(interface{ String() string }); ok {
 			count = n.String()
 		}
 		result = append(result, strings.Join([]string{
-			e["source"].(apiserver.Object)["component"].(string), about["kind"].(string), about["namespace"].(string) + "/" + about["name"].(string),
+			e["source"].(apiserver.Object)["component"].(string), about["kind"].(string), namespace + "/" + about["name"].(string),
 			about["uid"].(string), e["type"].(string), e["reason"].(string), e["message"].(string), count,
 		}, " | "))
 	}
@@ -42,8 +43,10 @@ func TestC1_11EventsAsUsersKnowThem(t *testing.T) {
 	e.Warn(eventPod, ReasonNoNetworkFound, "cannot find shop/net-b")
 	e.Warn(eventPod, ReasonFailedAttaching, "no")
 	e.Warn(eventPod, ReasonFailedAttaching, "no")
+	e.Disturbed("node1", "10-x.conf goes first")
 	stop() // what is queued is sent first
 	want := []string{
+		"multus | Node | /node1 | node1 | Warning | MultusConfigDisturbed | 10-x.conf goes first | 1",
 		"multus | Pod | shop/web | u1 | Normal | AddedInterface | Add net1 [10.1.1.11/24 fd00::5/64] from shop/net-a | 1",
 		"multus | Pod | shop/web | u1 | Warning | NoNetworkFound | cannot find shop/net-b | 1",
 		"multus | Pod | shop/web | u1 | Warning | FailedAttaching | no | 2",
@@ -84,7 +87,7 @@ func TestI2_EventsNeverBlockAndSayWhatIsLost(t *testing.T) {
 	for range eventQueue + 1 { // nobody empties the queue
 		e.Warn(eventPod, ReasonNoNetworkFound, "x")
 	}
-	if got := log.String(); strings.Count(got, "the queue is full") != 1 || !strings.Contains(got, "pod=shop/web") {
+	if got := log.String(); strings.Count(got, "the queue is full") != 1 || !strings.Contains(got, "about=shop/web") {
 		t.Errorf("log: %s", got)
 	}
 }

@@ -12,12 +12,13 @@ import (
 // status and the events.
 type Node struct {
 	*Watch
+	name   string
 	events *Events
 }
 
 // Node makes the piece for the node of that name.
 func (c *Client) Node(name string, log *slog.Logger) *Node {
-	return &Node{Watch: c.Watch(name, log), events: c.Events(log)}
+	return &Node{Watch: c.Watch(name, log), name: name, events: c.Events(log)}
 }
 
 // Run watches and sends events until ctx ends.
@@ -38,4 +39,12 @@ func (n *Node) Added(pod plan.Pod, ifName string, ips []string, network string) 
 // Refused records that a pod's request for networks is wrong.
 func (n *Node) Refused(pod plan.Pod, message string) {
 	n.events.Refused(pod, message)
+}
+
+// Disturbed records on the node, where its name is known, that something works against
+// the configuration that Multus made.
+func (n *Node) Disturbed(message string) {
+	if n.name != "" {
+		n.events.Disturbed(n.name, message)
+	}
 }

@@ -55,3 +55,6 @@ func (f *Folder) Added(plan.Pod, string, []string, string) {}
 
 // Refused is daemon.Cluster's. A folder keeps no events.
 func (f *Folder) Refused(plan.Pod, string) {}
+
+// Disturbed is daemon.Cluster's. A folder keeps no events.
+func (f *Folder) Disturbed(string) {}
