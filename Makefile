@@ -51,7 +51,7 @@ bench: root build plugins ## Print the budgets' figures, as ratios against the d
 .PHONY: lint
 lint: ## Run the linters.
 	cd tools/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	$(BIN)/golangci-lint run ./...
+	for module in . tools/image test/deploy test/monitoring; do (cd $$module && $(CURDIR)/$(BIN)/golangci-lint run -c $(CURDIR)/.golangci.yml ./...) || exit; done
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZTIME (a duration, or a count: default 20000x).

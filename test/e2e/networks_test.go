@@ -92,19 +92,23 @@ func TestI3_Networks(t *testing.T) {
 		"list":         {"listed", attached{[]string{eth0, "net1 10.53.0.N/24"}, []string{viaEth0}, []string{primary, name("listed") + " net1 10.53.0.N"}}},
 		"file-on-disk": {"on-disk", attached{[]string{eth0, "net1 10.53.1.N/24"}, []string{viaEth0}, []string{primary, name("on-disk") + " net1 10.53.1.N"}}},
 		"three": {`[{"name":"local"},{"name":"lan","interface":"lan0","ips":["192.168.7.3/24"],"mac":"02:00:00:00:07:03"},{"name":"wire"}]`, attached{
-			[]string{eth0, "lan0 192.168.7.3/24", "net1 10.51.0.N/24", "net3 10.52.0.N/24"}, []string{viaEth0},
+			[]string{eth0, "lan0 192.168.7.3/24", "net1 10.51.0.N/24", "net3 10.52.0.N/24"},
+			[]string{viaEth0},
 			[]string{primary, name("local") + " net1 10.51.0.N", name("lan") + " lan0 192.168.7.3", name("wire") + " net3 10.52.0.N"},
 		}},
 		"route-v4": {`[{"name":"local","default-route":["10.51.0.1"]}]`, attached{
-			[]string{eth0, "net1 10.51.0.N/24"}, []string{"via 10.51.0.N dev net1"},
+			[]string{eth0, "net1 10.51.0.N/24"},
+			[]string{"via 10.51.0.N dev net1"},
 			[]string{primary, name("local") + " net1 10.51.0.N"},
 		}},
 		"route-v6": {`[{"name":"dual","default-route":["fd54::1"]}]`, attached{
-			[]string{eth0, "net1 10.54.0.N/24 fd54::N/64"}, []string{viaEth0, "via fd54::N dev net1"},
+			[]string{eth0, "net1 10.54.0.N/24 fd54::N/64"},
+			[]string{viaEth0, "via fd54::N dev net1"},
 			[]string{primary, name("dual") + " net1 10.54.0.N fd54::N"},
 		}},
 		"route-both": {`[{"name":"dual","default-route":["10.54.0.1","fd54::1"]}]`, attached{
-			[]string{eth0, "net1 10.54.0.N/24 fd54::N/64"}, []string{"via 10.54.0.N dev net1", "via fd54::N dev net1"},
+			[]string{eth0, "net1 10.54.0.N/24 fd54::N/64"},
+			[]string{"via 10.54.0.N dev net1", "via fd54::N dev net1"},
 			[]string{primary, name("dual") + " net1 10.54.0.N fd54::N"},
 		}},
 	}

@@ -67,8 +67,10 @@ func spec(node string) corev1.PodSpec {
 func bridged(name, subnet string) object {
 	// A bridge keeps the address of its first network, so each subnet has its own.
 	bridge := "br" + strings.NewReplacer(".", "-", "/", "-", ":", "").Replace(strings.TrimSuffix(subnet, ".0.0/16"))
-	return object{"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": bridge[:min(15, len(bridge))], "isGateway": true,
-		"capabilities": object{"ips": true, "mac": true}, "ipam": hostLocal(subnet)}
+	return object{
+		"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": bridge[:min(15, len(bridge))], "isGateway": true,
+		"capabilities": object{"ips": true, "mac": true}, "ipam": hostLocal(subnet),
+	}
 }
 
 func pointToPoint(name, subnet string) object {
@@ -76,8 +78,10 @@ func pointToPoint(name, subnet string) object {
 }
 
 func macvlan(name string) object {
-	return object{"cniVersion": "1.0.0", "name": name, "type": "macvlan", "master": "eth1", "mode": "bridge",
-		"capabilities": object{"ips": true, "mac": true}, "ipam": object{"type": "static"}}
+	return object{
+		"cniVersion": "1.0.0", "name": name, "type": "macvlan", "master": "eth1", "mode": "bridge",
+		"capabilities": object{"ips": true, "mac": true}, "ipam": object{"type": "static"},
+	}
 }
 
 func hostLocal(subnets ...string) object {

@@ -1,0 +1,193 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// eks makes nodes that look like those of Amazon EKS: the VPC CNI's file is called
+// 10-aws.conflist, and of an old version. It is written by late. At the test's end the lab's
+// file is back, and Multus as it was.
+func (s *suite) eks() (late func()) {
+	s.Helper()
+	s.kubectl("-n", "kube-system", "delete", daemonSet)
+	s.Cleanup(func() {
+		s.kubectl("-n", "kube-system", "delete", daemonSet, "--ignore-not-found")
+		s.everywhere("cd " + standardConf + " && rm -f 05-* 10-aws.conflist 00-multus.conf* && { [ ! -e ../bridge ] || mv ../bridge " + labPrimary + "; }")
+		s.install("thick")
+	})
+	s.everywhere("cd " + standardConf + " && rm -f 00-multus.conf* && mv " + labPrimary + " ../bridge")
+	return func() {
+		s.Helper()
+		s.everywhere("cd " + standardConf + ` && sed 's/"cniVersion": *"[^"]*"/"cniVersion": "0.4.0"/; s/"name": *"cluster"/"name": "aws-cni"/' ../bridge > .aws && mv .aws 10-aws.conflist`)
+	}
+}
+
+// installEKS installs the overlay for EKS, whose image is pulled from a registry: the nodes
+// have it already.
+func (s *suite) installEKS() {
+	s.Helper()
+	rendered := s.kubectl("kustomize", root+"/deploy/overlays/eks")
+	_, image, found := strings.Cut(rendered, "image: ")
+	image, _, _ = strings.Cut(image, "\n")
+	if !found {
+		s.Fatal("the overlay names no image")
+	}
+	ours := "localhost/multus-cni" + image[strings.LastIndex(image, ":"):]
+	for _, node := range []string{node1, node2} {
+		s.on(node, "ctr", "-n", "k8s.io", "images", "tag", "--force", ours, image)
+	}
+	s.kubectl("apply", "-k", root+"/deploy/overlays/eks")
+}
+
+// A node of EKS after a boot: another program's file is there before the VPC CNI's. Multus
+// waits, takes the right one when it comes, and no other.
+func TestI4_EKSFileComesLate(t *testing.T) {
+	s := begin(t)
+	s.apply(nad("lan", bridged("lan", "10.85.0.0/16")))
+	late := s.eks()
+	s.everywhere("cat > " + standardConf + `/05-istio-cni.conflist <<'EOF'
+{"cniVersion":"1.0.0","name":"istio","plugins":[{"type":"loopback"}]}
+EOF`)
+	s.installEKS()
+	s.within(patience, func() error {
+		said, err := tryKubectl(s.Context(), "", "-n", "kube-system", "logs", "-l", "app=multus", "--tail=-1")
+		if n := strings.Count(said, "10-aws.conflist"); err != nil || n < 2 {
+			return fmt.Errorf("the daemons do not say what they wait for: %w: %s", err, said)
+		}
+		return nil
+	})
+	s.everywhere("! ls " + standardConf + "/00-multus.conf 2>/dev/null")
+	late()
+	begin := time.Now()
+	s.kubectl("-n", "kube-system", "rollout", "status", daemonSet, "--timeout=180s")
+	s.multusConfigured()
+	t.Logf("in use %.1f s after the file came", time.Since(begin).Seconds())
+	s.whole("p", node1)
+	s.Same("the primary network", "aws-cni", s.status("p")[0].Name)
+	s.remove(node1, "p")
+}
+
+// The thin installation that users of EKS have, with our image, becomes the thick one with
+// its pods running.
+func TestI4_FromThinV3ToThick(t *testing.T) {
+	s := begin(t)
+	s.apply(nad("lan", bridged("lan", "10.86.0.0/16")))
+	s.eks()()
+	s.kubectl("apply", "-k", root+"/test/deploy/samples/eks-thin-v3")
+	s.kubectl("-n", "kube-system", "rollout", "status", daemonSet, "--timeout=180s")
+	s.multusConfigured()
+	names := s.burst("old", 10, node1, "lan")
+	s.allReady(patience)
+	had := make([]string, len(names))
+	for i, name := range names {
+		had[i] = strings.Join(s.interfaces(name), ", ")
+	}
+	s.kubectl("-n", "kube-system", "delete", daemonSet)
+	s.installEKS()
+	s.kubectl("-n", "kube-system", "rollout", "status", daemonSet, "--timeout=180s")
+	for i, name := range names {
+		s.Same("interfaces of "+name, had[i], strings.Join(s.interfaces(name), ", "))
+	}
+	s.complete(2, names...)
+	s.whole("new", node1)
+	s.remove(node1, append(names, "new")...)
+}
+
+// A program that renames every configuration but its own, as Cilium does, and does not give
+// up. What it does is told on the node, and does not stay.
+func TestI4_RenamerIsOutlived(t *testing.T) {
+	s := begin(t)
+	s.apply(nad("lan", bridged("lan", "10.87.0.0/16")))
+	t.Cleanup(func() { s.on(node1, "rm", "-f", standardConf+"/00-multus.conf.cilium_bak") })
+	s.on(node1, "sh", "-c", "cd "+standardConf+" && for i in 1 2 3 4 5 6; do [ ! -e 00-multus.conf ] || mv 00-multus.conf 00-multus.conf.cilium_bak; sleep 1; done")
+	begin := time.Now()
+	s.configured(node1, "multus-cni-network")
+	s.within(patience, func() error {
+		_, err := tryOn(s.Context(), node1, "test", "-e", standardConf+"/00-multus.conf")
+		return err
+	})
+	t.Logf("back %.1f s after the last time", time.Since(begin).Seconds())
+	s.whole("p", node1)
+	s.within(patience, func() error {
+		told := s.kubectl("get", "events", "--field-selector", "involvedObject.kind=Node,involvedObject.name="+node1+",reason=MultusConfigDisturbed", "-o", "jsonpath={.items[*].message}")
+		if !strings.Contains(told, "00-multus.conf.cilium_bak") {
+			return fmt.Errorf("events of the node: %s", told)
+		}
+		return nil
+	})
+	s.remove(node1, "p")
+}
+
+// The daemon is told to end while it works: it ends well within the time that manifests
+// give it, with nothing half-done.
+func TestI4_DrainedInABurst(t *testing.T) {
+	inABurst(t, 30, func(s *suite) {
+		before := s.restarts(node1)
+		s.on(node1, "kill", "-TERM", s.daemonPID(node1))
+		s.within(patience, func() error { return atLeast(before+1, s.restarts(node1)) })
+		ended := s.kubectl("-n", "kube-system", "get", "pod", "-l", "name=multus", "--field-selector", "spec.nodeName="+node1, "-o", "jsonpath={.items[0].status.containerStatuses[0].lastState.terminated.exitCode}")
+		s.Same("the daemon's exit code", "0", ended)
+	})
+}
+
+// The chart is installed over what kubectl made, upgraded and taken away with the real
+// Helm. The networks stay.
+func TestI4_HelmChart(t *testing.T) {
+	s := begin(t)
+	helm := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "go", append([]string{"tool", "-modfile=" + root + "/test/deploy/go.mod", "helm", "--kubeconfig", cluster.Kubeconfig(), "-n", "kube-system"}, args...)...)
+		if out, err := output(cmd, ""); err != nil {
+			t.Fatalf("helm %s: %v: %s", args, err, out)
+		}
+	}
+	s.apply(nad("lan", bridged("lan", "10.88.0.0/16")))
+	t.Cleanup(func() { s.install("thick") })
+	helm("install", "multus", root+"/deploy/chart", "--take-ownership", "--wait", "--timeout", "3m")
+	s.multusConfigured()
+	s.whole("installed", node1)
+	helm("upgrade", "multus", root+"/deploy/chart", "--set", "config.logLevel=debug,config.multusMasterCNI="+labPrimary, "--wait", "--timeout", "3m")
+	s.kubectl("-n", "kube-system", "rollout", "restart", daemonSet)
+	s.kubectl("-n", "kube-system", "rollout", "status", daemonSet, "--timeout=180s")
+	s.whole("upgraded", node1)
+	s.remove(node1, "installed", "upgraded")
+	helm("uninstall", "multus", "--wait")
+	s.Same("networks", "lan", s.kubectl("-n", s.ns, "get", "network-attachment-definitions", "-o", "jsonpath={.items[*].metadata.name}"))
+}
+
+// The API server takes every kustomization of deploy/, each field of it, in a dry run. Of
+// the kinds of others it only knows the names: test/deploy compares their fields.
+func TestI4_APIServerTakesTheManifests(t *testing.T) {
+	s := begin(t)
+	const kinds = "testdata/foreign.yaml"
+	t.Cleanup(func() { s.kubectl("delete", "-f", kinds, "--ignore-not-found") })
+	s.kubectl("create", "-f", kinds)
+	s.kubectl("wait", "--for=condition=Established", "-f", kinds, "--timeout=60s")
+	var folders []string
+	s.Must(filepath.WalkDir(root+"/deploy", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Name() == "kustomization.yaml" {
+			folders = append(folders, filepath.Dir(path))
+		}
+		return err
+	}))
+	if len(folders) < 15 {
+		t.Errorf("only %v", folders)
+	}
+	for _, folder := range folders {
+		text, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
+		s.Must(err)
+		if strings.Contains(string(text), "kind: Component") {
+			continue // a part of others
+		}
+		s.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", folder)
+	}
+}
