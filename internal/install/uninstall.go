@@ -14,6 +14,7 @@ import (
 
 	"github.com/multus-thick/multus/api"
 	"github.com/multus-thick/multus/internal/atomicfile"
+	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/confgen"
 	"github.com/multus-thick/multus/internal/nodestate"
 )
@@ -165,8 +166,13 @@ func held(r nodestate.Record, next string) string {
 	var networks []string
 	left := false
 	for i, a := range r.Attachments {
-		left = left || !a.Detached
-		if !a.Detached && (i > 0 || a.Config != next) {
+		// The runtime has deleted the pod, and a network that it never had only refuses to
+		// clean up, which may be for ever.
+		if a.Detached || a.Refused && r.State == attach.Detaching {
+			continue
+		}
+		left = true
+		if i > 0 || a.Config != next {
 			networks = append(networks, a.Network+" on "+a.Interface)
 		}
 	}

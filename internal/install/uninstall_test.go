@@ -94,6 +94,21 @@ func (n *node) record(id, netns string, detached int, networks ...string) {
 	}
 }
 
+// refused makes the last network of a pod's record one that refused ADD and DEL.
+func (n *node) refused(id string, state attach.State) {
+	n.Helper()
+	records := ledger.New(n.u.Paths.CNIDir, "boot")
+	rec, err := records.Load(id)
+	if err != nil {
+		n.Fatal(err)
+	}
+	rec.State = state
+	rec.Outcomes[len(rec.Outcomes)-1].Refused = "bridge"
+	if err := records.Save(rec, false); err != nil {
+		n.Fatal(err)
+	}
+}
+
 func (n *node) files() []string {
 	n.Helper()
 	var all []string
@@ -136,8 +151,10 @@ func TestI4_Uninstall(t *testing.T) {
 	n := newNode(t)
 	n.record("plain", "/run/netns/cni-1", 0, "cluster")
 	n.record("leaving", "/run/netns/cni-2", 1, "cluster", "lan")
+	n.record("refused", "/run/netns/cni-3", 0, "cluster", "lan") // it never had lan, and is deleted
+	n.refused("refused", attach.Detaching)
 	failure, out := n.run()
-	want := []string{"", all + "DIR/records is left, with 2 records: remove it unless Multus is to come back\n"}
+	want := []string{"", all + "DIR/records is left, with 3 records: remove it unless Multus is to come back\n"}
 	if diff := cmp.Diff(want, []string{failure, out}); diff != "" {
 		t.Error(diff)
 	}
@@ -183,6 +200,13 @@ func TestI4_UninstallRefuses(t *testing.T) {
 		},
 		"one of them is left": {
 			func(n *node) { n.record("web", "/run/netns/cni-1", 1, "cluster", "lan", "storage") },
+			lost + "\n  default/web (sandbox web): lan on net1",
+		},
+		"one that it never had, in a pod that is still to be deleted": {
+			func(n *node) {
+				n.record("web", "/run/netns/cni-1", 0, "cluster", "lan")
+				n.refused("web", attach.Attached)
+			},
 			lost + "\n  default/web (sandbox web): lan on net1",
 		},
 		"another primary network": {

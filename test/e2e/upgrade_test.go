@@ -21,12 +21,13 @@ func (s *suite) uninstall(kustomization string) {
 	s.Helper()
 	image := s.kubectl("-n", "kube-system", "get", daemonSet, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
 	s.kubectl("delete", "-k", root+"/deploy/"+kustomization, "--ignore-not-found", "--timeout=120s")
+	s.kubectl("-n", "kube-system", "wait", "--for=delete", "pod", "-l", "name=multus", "--timeout=60s")
 	for _, node := range []string{node1, node2} {
 		said := s.kubectl("-n", s.ns, "debug", "node/"+node, "--image="+image, "--profile=sysadmin", "--attach", "--", "multusctl", "uninstall")
-		s.configured(node, "cluster")
 		if left, err := tryOn(s.Context(), node, "sh", "-c", "ls -d /etc/cni/net.d/00-multus* /etc/cni/net.d/multus.d /opt/cni/bin/multus* /opt/cni/bin/passthru /run/multus 2>/dev/null"); err == nil || left != "" {
-			s.Fatalf("multusctl uninstall left %s on %s: %s", left, node, said)
+			s.Fatalf("multusctl uninstall left on %s:\n%s\n%s", node, left, said)
 		}
+		s.configured(node, "cluster")
 	}
 }
 
