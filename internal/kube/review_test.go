@@ -56,10 +56,14 @@ func TestI4_Review(t *testing.T) {
 		"allowed":    {"good", "/metrics", "", "true true <nil>", []string{review("good"), ask("/metrics")}},
 		"a stranger": {"bad", "/metrics", "", "false false <nil>", []string{review("bad")}},
 		"known only": {"good", "/debug", "", "true false <nil>", []string{review("good"), ask("/debug")}},
-		"no right to review": {"good", "/metrics", "tokenreviews", "false false RBAC must grant the verb create on tokenreviews: no",
-			[]string{review("good")}},
-		"no right to ask": {"good", "/metrics", "subjectaccessreviews", "true false RBAC must grant the verb create on subjectaccessreviews: no",
-			[]string{review("good"), ask("/metrics")}},
+		"no right to review": {
+			"good", "/metrics", "tokenreviews", "false false RBAC must grant the verb create on tokenreviews: no",
+			[]string{review("good")},
+		},
+		"no right to ask": {
+			"good", "/metrics", "subjectaccessreviews", "true false RBAC must grant the verb create on subjectaccessreviews: no",
+			[]string{review("good"), ask("/metrics")},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &reviewer{forbids: tt.forbids}

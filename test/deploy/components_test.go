@@ -180,3 +180,44 @@ func TestI4_ChartComponents(t *testing.T) {
 	same(t, "the approver's image", "r.example/m:v9", pod.Containers[0].Image)
 	same(t, "its pull secrets", []corev1.LocalObjectReference{{Name: "one"}, {Name: "two"}}, pod.ImagePullSecrets)
 }
+
+// TestI4_DeployRightsHaveReasons: the guide to security has a row with a reason for every
+// right that any of the accounts has, and for no other.
+func TestI4_DeployRightsHaveReasons(t *testing.T) {
+	guide := read(t, "../../docs/security.md")
+	r := composed(t, []string{"thick"}, "per-node-certificates", "monitoring/protected")
+	var rules []rbacv1.PolicyRule
+	for _, role := range []*rbacv1.ClusterRole{r.role, r.others["ClusterRole multus-cert-approver"].(*rbacv1.ClusterRole)} {
+		rules = append(rules, role.Rules...)
+	}
+	want := map[string]string{}
+	for _, rule := range append(rules, r.others["Role multus-cert-approver"].(*rbacv1.Role).Rules...) {
+		for _, name := range rule.Resources {
+			want[name+": "+strings.Join(rule.Verbs, ", ")] = ""
+		}
+	}
+	got := map[string]string{}
+	for _, section := range []string{"\n| resource | verbs | why | added by |\n", "\n| resource | verbs | why |\n"} {
+		_, table, found := strings.Cut(guide, section)
+		if !found {
+			t.Fatalf("no table %q", section)
+		}
+		table, _, _ = strings.Cut(table, "\n\n")
+		for row := range strings.Lines(table) {
+			cells := strings.Split(row, " | ")
+			if strings.HasPrefix(row, "| ---") || len(cells) < 3 {
+				continue
+			}
+			if len(strings.TrimSpace(cells[2])) < 10 {
+				t.Errorf("no reason in %s", row)
+			}
+			// `events` in `default`, `signers` NAME: the first word in quotes names the resource, unless a comma follows.
+			for i, name := range strings.Split(cells[0], "`") {
+				if i%2 == 1 && (i == 1 || strings.Contains(cells[0], "`, `")) {
+					got[name+": "+cells[1]] = ""
+				}
+			}
+		}
+	}
+	same(t, "rights", want, got)
+}
