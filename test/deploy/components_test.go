@@ -153,7 +153,8 @@ func TestI4_ChartComponents(t *testing.T) {
 		"metrics":               {"monitoring: {enabled: true, protected: true}", []string{"thick", "monitoring"}, []string{"monitoring/port", "monitoring/protected"}},
 		"both on OpenShift": {
 			read(t, deployDir+"/chart/distributions/openshift.yaml") + "\nperNodeCertificate: {enabled: true}\nmonitoring: {enabled: true, protected: true}\n",
-			[]string{"overlays/openshift", "monitoring"}, []string{"per-node-certificates", "monitoring/port", "monitoring/protected"},
+			[]string{"overlays/openshift", "monitoring"},
+			[]string{"per-node-certificates", "monitoring/port", "monitoring/protected"},
 		},
 	} {
 		want, got := composed(t, c.resources, c.components...), charted(t, c.values)
