@@ -17,17 +17,18 @@ import (
 
 // connect finds what the daemon learns of pods and networks from: a folder of YAML,
 // where kubeconfig names one, or the API server of a kubeconfig, or of the cluster it
-// runs in; with perNodeCertificate, that of the bootstrap kubeconfig.
-func connect(cfg *config.Config, log *slog.Logger) (daemon.Cluster, error) {
+// runs in; with perNodeCertificate, that of the bootstrap kubeconfig. A folder judges nobody: its
+// reviewer is nil.
+func connect(cfg *config.Config, log *slog.Logger) (daemon.Cluster, daemon.Reviewer, error) {
 	if manifest.IsFolder(cfg.Kubeconfig) {
 		folder, warnings, err := manifest.Load(cfg.Kubeconfig)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, w := range warnings {
 			log.Warn(string(w))
 		}
-		return folder, nil
+		return folder, nil, nil
 	}
 	node := os.Getenv("MULTUS_NODE_NAME")
 	access := cfg.Kubeconfig
@@ -35,7 +36,7 @@ func connect(cfg *config.Config, log *slog.Logger) (daemon.Cluster, error) {
 	if cfg.PerNodeCertificate.Enabled {
 		var err error
 		if keeper, access, err = certify(cfg.PerNodeCertificate, node, log); err != nil {
-			return nil, fmt.Errorf("key \"perNodeCertificate\": %w", err)
+			return nil, nil, fmt.Errorf("key \"perNodeCertificate\": %w", err)
 		}
 	}
 	client, err := kube.Connect(kube.Options{
@@ -43,15 +44,15 @@ func connect(cfg *config.Config, log *slog.Logger) (daemon.Cluster, error) {
 		Host: os.Getenv("KUBERNETES_SERVICE_HOST"), Port: os.Getenv("KUBERNETES_SERVICE_PORT"),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the daemon needs the Kubernetes API: %w", err)
+		return nil, nil, fmt.Errorf("the daemon needs the Kubernetes API: %w", err)
 	}
 	if node == "" {
 		log.Warn("MULTUS_NODE_NAME is not set: all pods of the cluster are watched, not this node's alone")
 	}
 	if keeper != nil {
-		return &certified{client.Node(node, log), keeper}, nil
+		return &certified{client.Node(node, log), keeper}, client, nil
 	}
-	return client.Node(node, log), nil
+	return client.Node(node, log), client, nil
 }
 
 // certify prepares the node's client certificate, and returns the kubeconfig that names it.

@@ -68,12 +68,12 @@ func serve(ctx context.Context, configFile string, thin *entrypoint.Flags, stder
 	for _, w := range warnings {
 		log.Warn(string(w), "file", configFile)
 	}
-	cluster, err := connect(cfg, log)
+	cluster, reviewer, err := connect(cfg, log)
 	if err != nil {
 		return exitConfig, err
 	}
 	d, err := daemon.New(daemon.Options{
-		Config: cfg, ConfigFile: text, Cluster: cluster, Log: log, Environ: os.Environ(), BootID: ledger.BootID(),
+		Config: cfg, ConfigFile: text, Cluster: cluster, Reviewer: reviewer, Log: log, Environ: os.Environ(), BootID: ledger.BootID(),
 		Devices:  devices.New(devices.DefaultSocket, devices.DefaultCheckpoint),
 		Generate: cfg.MultusConfigFile != "",
 	})

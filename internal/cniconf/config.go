@@ -308,40 +308,44 @@ func (c Config) Declares(capability string) bool {
 	return false
 }
 
-// HasType reports whether a plugin of one of the given types occurs at any depth.
-func (c Config) HasType(types ...string) bool {
+// Types are the texts under keys "type", in any case of letters and at any depth: the
+// plugins that the configuration names, those of IPAM and those that plugins run
+// themselves included. A key that comes twice in an object counts with each of its values.
+func (c Config) Types() []string {
+	var found []string
 	dec := json.NewDecoder(bytes.NewReader(c.Bytes()))
 	dec.UseNumber() // as a float64, a number as large as 1e400 would end the search
-	var tree any
-	if err := dec.Decode(&tree); err != nil {
-		return true // unreachable: the bytes were parsed; what cannot be searched is not let pass
-	}
-	return hasType(tree, types)
+	collectTypes(dec, false, &found)
+	return found
 }
 
-func hasType(node any, types []string) bool {
-	switch n := node.(type) {
-	case map[string]any:
-		for key, v := range n {
-			if s, ok := v.(string); ok && strings.EqualFold(key, "type") {
-				for _, t := range types {
-					if s == t {
-						return true
-					}
-				}
-			}
-			if hasType(v, types) {
-				return true
-			}
+// collectTypes reads one value; named tells whether its key is "type". The text is known
+// to be JSON, so that no token is an error before the value ends.
+func collectTypes(dec *json.Decoder, named bool, found *[]string) {
+	tok, _ := dec.Token()
+	switch tok {
+	case json.Delim('{'):
+		for dec.More() {
+			key, _ := dec.Token()
+			name, _ := key.(string)
+			collectTypes(dec, strings.EqualFold(name, "type"), found)
 		}
-	case []any:
-		for _, v := range n {
-			if hasType(v, types) {
-				return true
-			}
+		_, _ = dec.Token()
+	case json.Delim('['):
+		for dec.More() {
+			collectTypes(dec, false, found)
+		}
+		_, _ = dec.Token()
+	default:
+		if text, ok := tok.(string); ok && named {
+			*found = append(*found, text)
 		}
 	}
-	return false
+}
+
+// HasType reports whether a plugin of one of the given types occurs at any depth.
+func (c Config) HasType(types ...string) bool {
+	return slices.ContainsFunc(c.Types(), func(t string) bool { return slices.Contains(types, t) })
 }
 
 // Object is the plugin's own configuration object.

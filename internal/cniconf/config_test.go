@@ -3,6 +3,7 @@ package cniconf
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -285,5 +286,15 @@ func TestR7HasTypeBesideAHugeNumber(t *testing.T) {
 		if !config(t, text).HasType("multus") {
 			t.Errorf("%s: the type multus is not found", text)
 		}
+	}
+}
+
+// TestI4_Types: whatever plugin a configuration could run is among its types, however it
+// is written, and nothing else is.
+func TestI4_Types(t *testing.T) {
+	got := config(t, `{"name":"type","type":"a","TYPE":"b","x":1e400,"list":["type","no",[{"type":"c","type":"d"}]],
+		"ipam":{"t\u0079pe":"e","type":{"type":"f"}},"kind":{"types":"no","note":"{\"type\":\"no\"}"},"delegate":{"Type":"a"},"end":{"type":7,"n":null}}`).Types()
+	if want := []string{"a", "b", "c", "d", "e", "f", "a"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -83,6 +83,8 @@ func (o *fields) passThrough(cfg *config.Config) {
 	o.flag("namespaceIsolation", cfg.NamespaceIsolation)
 	o.flag("isolateDefaultNetwork", cfg.IsolateDefaultNetwork)
 	o.text("globalNamespaces", strings.Join(cfg.GlobalNamespaces, ","), config.DefaultGlobalNamespace)
+	o.list("allowedPlugins", cfg.AllowedPlugins, nil)
+	o.list("allowedNamespaces", cfg.AllowedNamespaces, nil)
 	o.text("capabilityCheck", cfg.CapabilityCheck, "warn")
 	o.text("networkStatus", cfg.NetworkStatus, "async")
 	o.flag("checkDelegates", cfg.CheckDelegates)
@@ -96,6 +98,7 @@ func (o *fields) passThrough(cfg *config.Config) {
 	o.duration("delegateTimeout", cfg.DelegateTimeout, config.DefaultDelegateTimeout)
 	o.text("logFile", cfg.LogFile, "")
 	o.text("logLevel", cfg.LogLevel, "")
+	o.text("logFormat", cfg.LogFormat, "text")
 	if cfg.LogToStderr != nil {
 		o.set("logToStderr", *cfg.LogToStderr)
 	}

@@ -39,9 +39,9 @@ func TestC1_3GeneratedFile(t *testing.T) {
 		CNIVersion: "1.1.0", Name: "ignored", OverrideNetworkName: true, Capabilities: map[string]bool{"bandwidth": true, "dns": false},
 		BinDir: "/opt/bin", CNIDir: "/var/cni", DaemonSocketDir: "/run/m", AuxiliaryCNIChainName: "aux", DefaultNetworks: []string{"storage"},
 		SystemNamespaces: []string{}, MultusNamespace: "multus", NamespaceIsolation: true, IsolateDefaultNetwork: true,
-		GlobalNamespaces: []string{"a", "b"}, CapabilityCheck: "error", NetworkStatus: "required", CheckDelegates: true,
+		GlobalNamespaces: []string{"a", "b"}, AllowedPlugins: []string{"macvlan"}, AllowedNamespaces: []string{"infra"}, CapabilityCheck: "error", NetworkStatus: "required", CheckDelegates: true,
 		RetryDeleteOnError: true, AttachParallelism: 8, DaemonTimeout: time.Second, AddTimeout: 2 * time.Second, DelTimeout: 90 * time.Second,
-		DelegateTimeout: time.Minute, LogFile: "/log", LogLevel: "debug", LogToStderr: &stderr, LogOptions: config.LogOptions{MaxAge: 1},
+		DelegateTimeout: time.Minute, LogFile: "/log", LogLevel: "debug", LogFormat: "json", LogToStderr: &stderr, LogOptions: config.LogOptions{MaxAge: 1},
 		// keys that v4 blanks, too
 		CNIConfigDir: "/host/etc/cni/net.d", MultusMasterCNI: "10-a.conflist", ForceCNIVersion: true, ReadinessIndicatorFile: "/ready", MultusConfigFile: "auto",
 	}
@@ -65,9 +65,9 @@ func TestC1_3GeneratedFile(t *testing.T) {
 			},
 			`{"cniVersion":"1.1.0","name":"main","type":"multus-shim","capabilities":{"bandwidth":true,"io.kubernetes.cri.pod-annotations":true,"ips":true,"mac":true,"portMappings":true},` +
 				`"clusterNetwork":"/d/10-a.conflist","binDir":"/opt/bin","cniDir":"/var/cni","daemonSocketDir":"/run/m","auxiliaryCNIChainName":"aux","defaultNetworks":["storage"],` +
-				`"systemNamespaces":[],"multusNamespace":"multus","namespaceIsolation":true,"isolateDefaultNetwork":true,"globalNamespaces":"a,b","capabilityCheck":"error",` +
+				`"systemNamespaces":[],"multusNamespace":"multus","namespaceIsolation":true,"isolateDefaultNetwork":true,"globalNamespaces":"a,b","allowedPlugins":["macvlan"],"allowedNamespaces":["infra"],"capabilityCheck":"error",` +
 				`"networkStatus":"required","checkDelegates":true,"retryDeleteOnError":true,"attachParallelism":8,"daemonTimeout":"1s","addTimeout":"2s","delTimeout":"1m30s",` +
-				`"delegateTimeout":"1m0s","logFile":"/log","logLevel":"debug","logToStderr":true,"logOptions":{"compress":false,"maxAge":1,"maxBackups":0,"maxSize":0},` +
+				`"delegateTimeout":"1m0s","logFile":"/log","logLevel":"debug","logFormat":"json","logToStderr":true,"logOptions":{"compress":false,"maxAge":1,"maxBackups":0,"maxSize":0},` +
 				`"host":{"primaryFile":"/e/10-a.conflist","folder":{"path":"/d","device":1,"inode":2,"bootID":"b"},"snapshot":{"name":"main"}}}` + "\n",
 		},
 		"the administrator's clusterNetwork": {
@@ -100,9 +100,9 @@ func TestC1_3GenerateNeedsAPrimary(t *testing.T) {
 func TestC1_3GeneratedFileReadsBack(t *testing.T) {
 	const daemonFile = `{"cniVersion":"1.1.0","capabilities":{"bandwidth":true},"binDir":"/opt/bin","cniDir":"/var/cni","daemonSocketDir":"/run/m",
 		"auxiliaryCNIChainName":"aux","defaultNetworks":["storage"],"systemNamespaces":[],"multusNamespace":"multus","namespaceIsolation":true,
-		"isolateDefaultNetwork":true,"globalNamespaces":"a,b","capabilityCheck":"error","networkStatus":"required","checkDelegates":true,
+		"isolateDefaultNetwork":true,"globalNamespaces":"a,b","allowedPlugins":["macvlan"],"allowedNamespaces":["infra"],"capabilityCheck":"error","networkStatus":"required","checkDelegates":true,
 		"retryDeleteOnError":true,"attachParallelism":8,"daemonTimeout":1,"addTimeout":100,"delTimeout":95,"delegateTimeout":50,
-		"logFile":"/log","logLevel":"debug","logToStderr":false,"logOptions":{"maxAge":1},"clusterNetwork":"/d/10-a.conflist"}`
+		"logFile":"/log","logLevel":"debug","logFormat":"json","logToStderr":false,"logOptions":{"maxAge":1},"clusterNetwork":"/d/10-a.conflist"}`
 	want, _, err := config.Parse([]byte(daemonFile))
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,10 @@ func TestI3_DeployedConfigurations(t *testing.T) {
 	}
 	texts["the sample"] = []byte(object.Data["daemon-config.json"])
 
+	for _, component := range []string{"per-node-certificates", "monitoring/protected"} {
+		texts[component] = askedFor(t, "../../deploy/"+component+"/kustomization.yaml")
+	}
+
 	for name, text := range texts {
 		_, warnings, err := Parse(text)
 		if err != nil {
@@ -48,4 +52,19 @@ func TestI3_DeployedConfigurations(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
+}
+
+// askedFor are the keys that a component's first comment asks for.
+func askedFor(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(strings.ReplaceAll(string(text), "\n#", "\n"), "daemon-config.json:\n")
+	keys, _, ended := strings.Cut(rest, "docs/")
+	if !found || !ended {
+		t.Fatalf("%s: no comment says which keys it needs", file)
+	}
+	return []byte("{" + keys + "}")
 }

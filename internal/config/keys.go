@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/multus-thick/multus/internal/cniconf"
@@ -146,6 +147,14 @@ func policyKeys() []Key {
 			Meaning: "namespaces whose networks every pod may select under namespaceIsolation; replaces the default",
 		},
 		{
+			Name: "allowedPlugins", kind: someNames(func(c *Config) *[]string { return &c.AllowedPlugins }), Readers: by(generator, plugin),
+			Meaning: "types of plugins, IPAM plugins included, that the definitions which pods choose may name; all where absent",
+		},
+		{
+			Name: "allowedNamespaces", kind: someNames(func(c *Config) *[]string { return &c.AllowedNamespaces }), Readers: by(generator, plugin),
+			Meaning: "namespaces whose definitions pods may choose, whatever their own namespace is; all where absent",
+		},
+		{
 			Name: "systemNamespaces", kind: names(func(c *Config) *[]string { return &c.SystemNamespaces }), Default: quoted([]string{DefaultSystemNamespace}), Readers: by(plugin),
 			Meaning: "namespaces whose pods get no defaultNetworks",
 		},
@@ -183,6 +192,10 @@ func loggingKeys() []Key {
 		{
 			Name: "logLevel", kind: textIf("the name of a level", func(c *Config) *string { return &c.LogLevel }, func(string) bool { return true }), Readers: by(daemon, generator, plugin),
 			Meaning: "how much is logged: panic, error, verbose or debug; error where absent",
+		},
+		{
+			Name: "logFormat", kind: choice(func(c *Config) *string { return &c.LogFormat }, "text", "json"), Default: quoted("text"), Readers: by(daemon, generator, plugin),
+			Meaning: "how a line of the log is written: key=value, or one JSON object",
 		},
 		{
 			Name: "logToStderr", kind: value("true or false", func(c *Config) **bool { return &c.LogToStderr }, nil), Readers: by(daemon, generator, plugin),
@@ -253,7 +266,7 @@ func behaviourKeys() []Key {
 }
 
 func daemonKeys() []Key {
-	return append([]Key{
+	return slices.Concat([]Key{
 		{
 			Name: "chrootDir", kind: path(func(c *Config) *string { return &c.ChrootDir }), Readers: by(daemon),
 			Meaning: "the host's root as the daemon sees it, for what the daemon itself runs on the host",
@@ -275,6 +288,10 @@ func daemonKeys() []Key {
 			Meaning: "address that metricsPort is bound to; all addresses where absent",
 		},
 		{
+			Name: "metricsTokenReview", kind: flag(func(c *Config) *bool { return &c.MetricsTokenReview }), Default: "false", Readers: by(daemon),
+			Meaning: "metricsPort answers only callers whose bearer token the API server knows, and lets get the path; needs metricsTLS. Health is for all",
+		},
+		{
 			Name: "enablePprof", kind: flag(func(c *Config) *bool { return &c.EnablePprof }), Default: "false", Readers: by(daemon),
 			Meaning: "profiles are served on metricsPort",
 		},
@@ -282,6 +299,21 @@ func daemonKeys() []Key {
 			Name: "drainTimeout", kind: duration(func(c *Config) *time.Duration { return &c.DrainTimeout }), Default: quoted(DefaultDrainTimeout.String()), Readers: by(daemon),
 			Meaning: "how long a daemon that stops waits for what is in flight",
 		},
+	}, []Key{
+		{
+			Name: "metricsTLS", kind: group(), Readers: by(daemon),
+			Meaning: "metricsPort speaks TLS, 1.2 or later",
+		},
+	}, members("metricsTLS",
+		Key{
+			Name: "certFile", kind: path(func(c *Config) *string { return &c.MetricsTLS.CertFile }), Readers: by(daemon),
+			Meaning: "PEM file of the certificate and those that signed it; read again when it changes",
+		},
+		Key{
+			Name: "keyFile", kind: path(func(c *Config) *string { return &c.MetricsTLS.KeyFile }), Readers: by(daemon),
+			Meaning: "PEM file of its key",
+		},
+	), []Key{
 		{
 			Name: "perNodeCertificate", kind: group(), Readers: by(daemon),
 			Meaning: "the daemon's client certificate is one of its node",
@@ -303,7 +335,7 @@ func daemonKeys() []Key {
 			Name: "certDuration", kind: duration(func(c *Config) *time.Duration { return &c.PerNodeCertificate.CertDuration }), Default: quoted("10m"), Readers: by(daemon),
 			Meaning: "how long a certificate is asked for",
 		},
-	)...)
+	))
 }
 
 func generatorKeys() []Key {

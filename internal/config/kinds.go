@@ -114,6 +114,14 @@ func names(at func(*Config) *[]string) kind {
 	return list("a list of names", at, func(v string) bool { return v != "" })
 }
 
+// someNames reads a list that is a bound: an empty one would be taken for "none" by its
+// author, and for "all" by whoever reads the zero value.
+func someNames(at func(*Config) *[]string) kind {
+	return value("a list of names that is not empty", at, func(v []string) bool {
+		return len(v) > 0 && !slices.Contains(v, "")
+	})
+}
+
 // commaNames reads a comma list in a text, or a list.
 func commaNames(at func(*Config) *[]string) kind {
 	asList := names(at)

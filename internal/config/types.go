@@ -54,6 +54,8 @@ type Config struct {
 	NamespaceIsolation     bool
 	IsolateDefaultNetwork  bool
 	GlobalNamespaces       []string // a comma list in JSON; DefaultGlobalNamespace where absent
+	AllowedPlugins         []string // nil for all
+	AllowedNamespaces      []string // nil for all
 	SystemNamespaces       []string // DefaultSystemNamespace where absent
 	MultusNamespace        string
 	RetryDeleteOnError     bool
@@ -62,6 +64,7 @@ type Config struct {
 
 	// Logging.
 	LogFile     string
+	LogFormat   string // "text" or "json"
 	LogLevel    string // panic, error, verbose or debug; "" for the reader's default
 	LogToStderr *bool  // nil where absent: the daemon's default is false, the plugin's true
 	LogOptions  LogOptions
@@ -85,6 +88,8 @@ type Config struct {
 	ConnectionLimit    int // annotated ADDs in flight; 0 where absent: from the CPU count
 	MetricsPort        int // 0 for none
 	MetricsAddress     string
+	MetricsTLS         MetricsTLS
+	MetricsTokenReview bool
 	EnablePprof        bool
 	DrainTimeout       time.Duration
 
@@ -104,6 +109,9 @@ type LogOptions struct {
 	MaxAge, MaxSize, MaxBackups int
 	Compress                    bool
 }
+
+// MetricsTLS names the files of the metrics server's certificate; both empty for plain HTTP.
+type MetricsTLS struct{ CertFile, KeyFile string }
 
 // PerNodeCertificate is contract 1.16.
 type PerNodeCertificate struct {

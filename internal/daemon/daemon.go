@@ -59,7 +59,9 @@ type Options struct {
 	ConfigFile []byte
 	Cluster    Cluster
 	Devices    gather.Devices
-	Log        *slog.Logger
+	// Reviewer judges callers of the metrics port; nil without an API server.
+	Reviewer Reviewer
+	Log      *slog.Logger
 	// Environ is the daemon's environment, of which delegateEnv names parts, and which
 	// delegates get that the daemon runs itself.
 	Environ []string
@@ -76,6 +78,8 @@ type Daemon struct {
 	admission *admission
 	publisher *publisher
 	metrics   *metrics
+	guard     *guard // nil where the metrics are for everybody
+	pair      *pair  // nil where they are served without TLS
 	ledger    *ledger.Ledger
 	watcher   *confgen.Watcher // nil without Generate
 	draining  atomic.Bool
@@ -97,6 +101,12 @@ func New(o Options) (*Daemon, error) {
 		admission: newAdmission(limit(o.Config)),
 		metrics:   newMetrics(),
 		ledger:    records,
+	}
+	if d.pair, err = newPair(o.Config.MetricsTLS, o.Log); err != nil {
+		return nil, err
+	}
+	if d.guard, err = newGuard(o.Config, o.Reviewer, o.Log); err != nil {
+		return nil, err
 	}
 	d.metrics.watch(d)
 	d.publisher = &publisher{cluster: o.Cluster, log: o.Log, metrics: d.metrics, pending: map[string]*publication{}}
@@ -138,7 +148,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return serve(server, socket) })
 	group.Go(func() error { return d.keepSocket(working, group, server, socket) })
-	tcp, err := d.serveMetrics(group)
+	tcp, err := d.serveMetrics(working, group)
 	if err != nil {
 		stop()
 		return errors.Join(err, server.Close(), group.Wait())
@@ -188,7 +198,7 @@ func serve(server *http.Server, l net.Listener) error {
 }
 
 // serveMetrics opens the metrics port, where one is set (contract 1.11).
-func (d *Daemon) serveMetrics(group *errgroup.Group) (io.Closer, error) {
+func (d *Daemon) serveMetrics(ctx context.Context, group *errgroup.Group) (io.Closer, error) {
 	if d.Config.MetricsPort == 0 {
 		return io.NopCloser(nil), nil
 	}
@@ -198,7 +208,10 @@ func (d *Daemon) serveMetrics(group *errgroup.Group) (io.Closer, error) {
 		return nil, fmt.Errorf("key \"metricsPort\": %w", err)
 	}
 	server := d.httpServer(d.metricsHandler())
-	group.Go(func() error { return serve(server, l) })
+	group.Go(func() error { return serve(server, d.pair.secure(l)) })
+	if d.guard != nil {
+		group.Go(func() error { d.guard.check(ctx); return nil })
+	}
 	return server, nil
 }
 

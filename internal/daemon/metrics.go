@@ -173,17 +173,20 @@ func (d *Daemon) counted(name string, h http.HandlerFunc) http.Handler {
 	return promhttp.InstrumentHandlerCounter(d.metrics.requests.MustCurryWith(prometheus.Labels{"handler": name}), h)
 }
 
-// metricsHandler is what the metrics port serves.
+// metricsHandler is what the metrics port serves. Health is for everybody: it says no
+// more than that, and the kubelet has no token to show.
 func (d *Daemon) metricsHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle(api.PathMetrics, d.metrics.handler())
-	d.addHealth(mux)
+	guarded := http.NewServeMux()
+	guarded.Handle(api.PathMetrics, d.metrics.handler())
 	if d.Config.EnablePprof {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		guarded.HandleFunc("/debug/pprof/", pprof.Index)
+		guarded.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		guarded.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		guarded.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		guarded.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
+	mux := http.NewServeMux()
+	mux.Handle("/", d.guard.protect(guarded))
+	d.addHealth(mux)
 	return mux
 }

@@ -161,8 +161,8 @@ type running struct {
 	ended chan error // gets what Run returned
 }
 
-// prepare makes a daemon with keys in its file, and does not run it.
-func prepare(t *testing.T, keys map[string]any) *running {
+// prepare makes a daemon with keys in its file, of changed options, and does not run it.
+func prepare(t *testing.T, keys map[string]any, change ...func(*Options)) *running {
 	t.Helper()
 	none := goleak.IgnoreCurrent()
 	dir, err := os.MkdirTemp("", "daemon") // t.TempDir's is too long for a socket's path
@@ -183,10 +183,14 @@ func prepare(t *testing.T, keys map[string]any) *running {
 	r.Must(err)
 	cfg, _, err := config.Parse(text)
 	r.Must(err)
-	r.d, err = New(Options{
+	options := Options{
 		Config: cfg, ConfigFile: text, Cluster: r.fakeCluster, Log: slog.New(slog.DiscardHandler), BootID: "boot",
 		Environ: []string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "GODEBUG=x=y", "SECRET=s"},
-	})
+	}
+	for _, c := range change {
+		c(&options)
+	}
+	r.d, err = New(options)
 	r.Must(err)
 	return r
 }
@@ -292,6 +296,24 @@ func (r *running) path(name string) string { return filepath.Join(r.dir, name) }
 func (r *running) write(name, content string) {
 	r.Helper()
 	r.Must(os.WriteFile(r.path(name), []byte(content), 0o600))
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
 }
 
 var errAway = errors.New("the API is away")

@@ -235,7 +235,7 @@ func (d *Daemon) handleReport(w http.ResponseWriter, r *http.Request) {
 	}
 	placeOf(r).giveBack()
 	d.metrics.observe(report)
-	d.logReport(report)
+	shim.LogReport(d.Log, report)
 	if report.Verb != "ADD" || report.Error != nil {
 		api.WriteJSON(w, http.StatusOK, api.ReportResponse{})
 		return
@@ -263,18 +263,4 @@ func (d *Daemon) addedEvents(r api.Report) {
 	for _, a := range r.Attachments {
 		d.Cluster.Added(plan.Pod(r.Pod), a.Interface, a.Addresses, a.Network)
 	}
-}
-
-// logReport writes the one line of an operation.
-func (d *Daemon) logReport(r api.Report) {
-	pod := plan.Pod(r.Pod)
-	var networks []string
-	for _, a := range r.Attachments {
-		networks = append(networks, a.Network+":"+a.Interface)
-	}
-	if r.Error != nil {
-		d.Log.Error(r.Verb+" failed", "pod", pod.String(), "sandbox", r.ContainerID, "code", r.Error.Code, "error", r.Error.Msg, "millis", r.Millis)
-		return
-	}
-	d.Log.Info(r.Verb, "pod", pod.String(), "sandbox", r.ContainerID, "networks", networks, "millis", r.Millis)
 }

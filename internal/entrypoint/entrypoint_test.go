@@ -271,6 +271,9 @@ func TestC1_2CopiedFile(t *testing.T) {
 	p.until("net.d/70-multus.conf")
 	p.Same("the copy", theirs, p.read("net.d/70-multus.conf"))
 	p.Must(stop())
+	folder, err := os.Stat(p.at("net.d/multus.d"))
+	p.Must(err)
+	p.Same("the kubeconfig's folder", "drwx------", folder.Mode().String())
 	p.Same("left behind", []string{"-rwxr-xr-x bin/multus", "-rw------- net.d/10-aws.conflist", "-rw------- net.d/multus.d/multus.kubeconfig"}, p.tree())
 }
 

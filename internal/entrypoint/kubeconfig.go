@@ -33,7 +33,7 @@ const (
 	kubeconfigFolder = "multus.d" // in --cni-conf-dir
 	kubeconfigFile   = "multus.kubeconfig"
 
-	folderMode = fs.FileMode(0o755)
+	folderMode = fs.FileMode(0o700)
 	secretMode = fs.FileMode(0o600)
 
 	tick = time.Second

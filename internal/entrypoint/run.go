@@ -68,7 +68,7 @@ func (f *Flags) folders(log *slog.Logger) error {
 			return fmt.Errorf("--%s: %s is not a folder", name, dir)
 		}
 	}
-	if err := os.MkdirAll(f.multusConfDir, folderMode); err != nil {
+	if err := os.MkdirAll(f.multusConfDir, 0o755); err != nil {
 		log.Warn("--multus-cni-conf-dir cannot be made", "error", err)
 	}
 	return nil

@@ -51,7 +51,11 @@ func New(cfg *config.Config, stderr io.Writer, toStderr bool) (*slog.Logger, io.
 		return slog.New(slog.DiscardHandler), closer
 	}
 	options := &slog.HandlerOptions{Level: Level(cfg.LogLevel), ReplaceAttr: v4Names}
-	return slog.New(slog.NewTextHandler(io.MultiWriter(out...), options)), closer
+	w := io.MultiWriter(out...)
+	if cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options)), closer
+	}
+	return slog.New(slog.NewTextHandler(w, options)), closer
 }
 
 // shared is a file that other processes write and rotate too: the plugins of a node, and

@@ -162,3 +162,30 @@ func TestI2_OneLineEach(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestI4_JSON: one object a line, with v4's levels, whatever is in it.
+func TestI4_JSON(t *testing.T) {
+	var stderr bytes.Buffer
+	log, _ := New(parse(t, `{"logFormat":"json","logLevel":"debug"}`), &stderr, true)
+	log.Log(t.Context(), LevelPanic, "x")
+	log.Warn("x\nlevel=error \u2028", "pod", "app/web", "millis", 12, "error", fmt.Errorf("two\nlines"))
+	log.Info("x")
+	log.Debug("x")
+	want := []string{
+		`"level":"panic","msg":"x"}` + "\n",
+		`"level":"warning","msg":"x\nlevel=error \u2028","pod":"app/web","millis":12,"error":"two\nlines"}` + "\n",
+		`"level":"verbose","msg":"x"}` + "\n",
+		`"level":"debug","msg":"x"}` + "\n",
+	}
+	var got []string
+	for line := range strings.Lines(stderr.String()) {
+		begin, rest, _ := strings.Cut(line, ",")
+		if !strings.HasPrefix(begin, `{"time":"20`) {
+			t.Errorf("no time: %s", line)
+		}
+		got = append(got, rest)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

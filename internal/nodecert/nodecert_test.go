@@ -169,6 +169,9 @@ func TestC1_16CertificateIsAskedFor(t *testing.T) {
 	info, err := os.Stat(n.current())
 	n.Must(err)
 	n.Same("mode", "-rw-------", info.Mode().String())
+	info, err = os.Stat(filepath.Dir(n.current()))
+	n.Must(err)
+	n.Same("its folder's mode", "drwx------", info.Mode().String())
 }
 
 // TestC1_16RenewedByItself: every certificate asks for the next, the file is whole at

@@ -21,7 +21,7 @@ const (
 	nameSuffix = ".pem"
 	timeFormat = "2006-01-02-15-04-05"
 
-	folderMode = fs.FileMode(0o755)
+	folderMode = fs.FileMode(0o700)
 	secretMode = fs.FileMode(0o600)
 )
 

@@ -32,7 +32,7 @@ var rewrite = flag.Bool("rewrite", false, "write what is planned into the golden
 const base = "testdata/i2-base.txtar"
 
 var (
-	goldenName = regexp.MustCompile(`^(c1\.[0-9]+|t[0-9]+[a-d]?|r[0-9]+|i2)-[a-z0-9]+(-[a-z0-9]+)*\.txtar$`)
+	goldenName = regexp.MustCompile(`^(c1\.[0-9]+|t[0-9]+[a-d]?|r[0-9]+|i[0-9]+)-[a-z0-9]+(-[a-z0-9]+)*\.txtar$`)
 	source     = regexp.MustCompile(`\((contract|design|issue|multi-net-spec|reports|runtimes)[\s,][^)]*\)`)
 )
 
@@ -49,7 +49,7 @@ func goldenFiles(t testing.TB) []string {
 func TestI2_GoldenNames(t *testing.T) {
 	for _, file := range goldenFiles(t) {
 		if name := filepath.Base(file); !goldenName.MatchString(name) {
-			t.Errorf("%s: the name begins with no id (c1.<n>, t<n>, r<n> or i2) or is not in lower case", name)
+			t.Errorf("%s: the name begins with no id (c1.<n>, t<n>, r<n> or i<n>) or is not in lower case", name)
 		}
 		if comment := string(parseArchive(t, file).Comment); !source.MatchString(comment) {
 			t.Errorf("%s: the comment %q names no source in parentheses", file, comment)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/multus-thick/multus/internal/cniconf"
@@ -211,13 +212,38 @@ func (b *builder) nadNetwork(n network, nad NAD, at netspec.Problem) network {
 	if config.Name() == "" {
 		config = config.WithName(nad.Ref.Name) // multi-net-spec 3.3.2
 	}
-	return b.with(n, config, "the NetworkAttachmentDefinition's spec.config", at)
+	return b.allowedPlugins(b.with(n, config, "the NetworkAttachmentDefinition's spec.config", at), at)
+}
+
+// allowedPlugins refuses plugins that the administrator does not let the networks run
+// that others write and pods choose. The node's own networks and files are his.
+func (b *builder) allowedPlugins(n network, at netspec.Problem) network {
+	if b.cfg.AllowedPlugins == nil || n.selected == nil || n.broken {
+		return n
+	}
+	refused := slices.DeleteFunc(n.config.Types(), func(t string) bool { return slices.Contains(b.cfg.AllowedPlugins, t) })
+	if len(refused) == 0 {
+		return n
+	}
+	slices.Sort(refused)
+	refused = slices.Compact(refused)
+	for i := range refused {
+		refused[i] = strconv.Quote(refused[i]) // a line stays one
+	}
+	at.Wrong = fmt.Sprintf("the node's key allowedPlugins does not list %s", netspec.Shorten(strings.Join(refused, ", ")))
+	at.Right = "a network of the plugins " + strings.Join(b.cfg.AllowedPlugins, ", ")
+	return b.broken(n, at)
 }
 
 // selectedNetwork resolves the selection of a network that the pod names in the
 // annotation key.
 func (b *builder) selectedNetwork(n network, key string) network {
 	at := netspec.Problem{Element: n.element, Network: n.name, Key: key}
+	if allowed := b.cfg.AllowedNamespaces; allowed != nil && !slices.Contains(allowed, n.selected.Namespace) {
+		at.Wrong = fmt.Sprintf("the node's key allowedNamespaces does not list %q", n.selected.Namespace)
+		at.Right = "a network of one of the namespaces " + strings.Join(allowed, ", ")
+		return b.broken(n, at)
+	}
 	nad, ok := b.facts.NADs[n.selected.Ref()]
 	if !ok {
 		at.Wrong = "there is no such NetworkAttachmentDefinition"

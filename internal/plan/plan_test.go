@@ -214,6 +214,24 @@ func fuzzFacts(needs plan.Needs, text string) plan.Facts {
 	return facts
 }
 
+// TestI4_SingleAllowedPlugins: /delegate is no way round the administrator's list.
+func TestI4_SingleAllowedPlugins(t *testing.T) {
+	cfg := parseConfig(t, `{"allowedPlugins": ["macvlan", "dhcp"]}`)
+	for text, want := range map[string]string{
+		`{"cniVersion":"1.0.0","name":"lan","type":"macvlan","ipam":{"type":"dhcp"}}`:  "<nil>",
+		`{"cniVersion":"1.0.0","name":"lan","type":"macvlan","ipam":{"type":"other"}}`: `pod /: network lan: the node's key allowedPlugins does not list "other"; right would be a network of the plugins macvlan, dhcp`,
+	} {
+		conf, err := cniconf.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = plan.Single(cfg, plan.Call{}, conf, netspec.Selection{Interface: "lan0"})
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 // TestR7SingleNeverItself: /delegate does not run Multus as its own delegate.
 func TestR7SingleNeverItself(t *testing.T) {
 	conf, err := cniconf.Parse([]byte(`{"cniVersion":"1.0.0","name":"net-a","type":"multus-shim"}`))

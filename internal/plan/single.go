@@ -12,7 +12,8 @@ import (
 func Single(cfg *config.Config, call Call, conf cniconf.Config, s netspec.Selection) (Attachment, Pod, error) {
 	pod := Subject{Pod: PodOf(call.Args)}
 	b := &builder{cfg: cfg, call: call, pod: pod}
-	n := b.with(network{role: Secondary, name: conf.Name(), selected: &s}, conf, "the configuration", netspec.Problem{Network: conf.Name()})
+	at := netspec.Problem{Network: conf.Name()}
+	n := b.allowedPlugins(b.with(network{role: Secondary, name: conf.Name(), selected: &s}, conf, "the configuration", at), at)
 	a := Attachment{Role: Plugged, Network: conf.Name(), Interface: s.Interface}
 	b.request(&a, n)
 	if len(b.problems) > 0 {

@@ -43,14 +43,15 @@ func (p *Plugin) Add(ctx context.Context, inv Invocation) (types.Result, error) 
 	}
 	rec, err := op.engine.Add(ctx, op.sandbox(), planned)
 	if err != nil {
-		op.log.Error("ADD failed", "sandbox", op.ContainerID, "error", err)
 		_ = op.report(ctx, failed("ADD", planned.Pod, rec, err)) // logged
+		LogReport(op.log, op.ended(failed("ADD", planned.Pod, rec, err)))
 		return nil, err
 	}
 	if err := op.report(ctx, op.attached(rec, plain)); err != nil && op.cfg.NetworkStatus == "required" {
+		LogReport(op.log, op.ended(failed("ADD", planned.Pod, rec, err)))
 		return nil, op.takeBack(ctx, err)
 	}
-	op.log.Info("ADD", "pod", planned.Pod.String(), "sandbox", op.ContainerID, "networks", summary(rec), "millis", time.Since(op.begin).Milliseconds())
+	LogReport(op.log, op.ended(op.attached(rec, plain)))
 	return op.answer(rec)
 }
 
@@ -119,13 +120,18 @@ func (op *operation) report(ctx context.Context, r api.Report) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), plainPatience)
 		defer cancel()
 	}
-	r.Protocol, r.ContainerID, r.NetNS = api.Protocol, op.ContainerID, op.NetNS
-	r.Millis = time.Since(op.begin).Milliseconds()
-	err := op.planner.Report(ctx, r)
+	err := op.planner.Report(ctx, op.ended(r))
 	if err != nil {
 		op.log.Info("the daemon does not know yet how this ended and reads it from the ledger later", "verb", r.Verb, "sandbox", op.ContainerID, "error", err)
 	}
 	return err
+}
+
+// ended fills in what is the same in all reports of an operation that ends now.
+func (op *operation) ended(r api.Report) api.Report {
+	r.Protocol, r.ContainerID, r.NetNS = api.Protocol, op.ContainerID, op.NetNS
+	r.Millis = time.Since(op.begin).Milliseconds()
+	return r
 }
 
 func (op *operation) attached(rec attach.Record, plain bool) api.Report {
@@ -172,23 +178,4 @@ func Entries(r api.Report) []netspec.StatusEntry {
 		}
 	}
 	return entries
-}
-
-// summary is the networks and addresses of a sandbox, for one line of log.
-func summary(rec attach.Record) []string {
-	var all []string
-	for _, entries := range attach.StatusEntries(rec) {
-		for _, e := range entries {
-			all = append(all, oneLine(e))
-		}
-	}
-	return all
-}
-
-func oneLine(e netspec.StatusEntry) string {
-	text := e.Name + ":" + e.Interface
-	for _, ip := range e.IPs {
-		text += " " + ip
-	}
-	return text
 }

@@ -37,12 +37,13 @@ func (p *Plugin) Del(ctx context.Context, inv Invocation) error {
 		op.delUnrecorded(ctx) // its record began with a network that was plugged in later
 	}
 	if err != nil {
-		op.log.Error("DEL failed", "pod", pod.String(), "sandbox", op.ContainerID, "error", err)
+		LogReport(op.log, op.ended(failed("DEL", pod, rec, err)))
 		_ = op.report(ctx, failed("DEL", pod, rec, err)) // logged
 		return err
 	}
-	op.log.Info("DEL", "pod", pod.String(), "sandbox", op.ContainerID, "networks", len(rec.Plan.Attachments), "millis", time.Since(op.begin).Milliseconds())
-	_ = op.report(ctx, api.Report{Verb: "DEL", Pod: api.Pod(pod), NoWait: true, Attachments: reported(rec)})
+	done := api.Report{Verb: "DEL", Pod: api.Pod(pod), NoWait: true, Attachments: reported(rec)}
+	LogReport(op.log, op.ended(done))
+	_ = op.report(ctx, done)
 	op.sweep(ctx)
 	return nil
 }

@@ -194,6 +194,7 @@ func sameInstallation(t *testing.T, name string, want, got *rendered) {
 	same(t, name+"'s role", want.role, got.role)
 	same(t, name+"'s binding", want.binding, got.binding)
 	same(t, name+"'s SecurityContextConstraints", want.scc, got.scc)
+	same(t, name+"'s other objects", want.others, got.others)
 	if want.config != nil && got.config != nil {
 		same(t, name+"'s ConfigMap", want.config.ObjectMeta, got.config.ObjectMeta)
 	}
@@ -253,6 +254,12 @@ func read(t *testing.T, path string) string {
 // withPort is deploy/thick with the component that names the port of its metrics.
 func withPort(t *testing.T) *rendered {
 	t.Helper()
+	return composed(t, []string{"thick"}, "monitoring/port")
+}
+
+// composed is what a user's kustomization makes of folders and components.
+func composed(t *testing.T, resources []string, components ...string) *rendered {
+	t.Helper()
 	dir := t.TempDir()
 	deploy, err := filepath.Abs(deployDir)
 	if err != nil {
@@ -262,8 +269,18 @@ func withPort(t *testing.T) *rendered {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "resources: [" + base + "/thick]\ncomponents: [" + base + "/monitoring/port]\n"
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+	file := map[string][]string{}
+	for _, name := range resources {
+		file["resources"] = append(file["resources"], filepath.Join(base, name))
+	}
+	for _, name := range components {
+		file["components"] = append(file["components"], filepath.Join(base, name))
+	}
+	text, err := json.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return renderIn(t, filesys.MakeFsOnDisk(), dir)

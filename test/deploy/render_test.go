@@ -36,6 +36,7 @@ type rendered struct {
 	monitor   *monitoringv1.PodMonitor
 	rules     *monitoringv1.PrometheusRule
 	dashboard *corev1.ConfigMap
+	others    map[string]any // what components add, by kind and name
 }
 
 // render makes a folder's objects, as kubectl apply -k does.
@@ -78,9 +79,35 @@ func (r *rendered) add(t *testing.T, text []byte) {
 	}
 }
 
-// place is where an object goes; nil, which nothing can be read into, for kinds that we
-// do not install.
+// place is where an object goes. Those of components have other names than multus.
 func (r *rendered) place(kind, name string) any {
+	if kinds := ofComponents()[kind]; kinds != nil && name != "multus" {
+		if r.others == nil {
+			r.others = map[string]any{}
+		}
+		object := kinds()
+		r.others[kind+" "+name] = object
+		return object
+	}
+	return r.own(kind, name)
+}
+
+// ofComponents makes objects of the kinds that components add.
+func ofComponents() map[string]func() any {
+	return map[string]func() any{
+		"ServiceAccount":     func() any { return &corev1.ServiceAccount{} },
+		"Secret":             func() any { return &corev1.Secret{} },
+		"ClusterRole":        func() any { return &rbacv1.ClusterRole{} },
+		"ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
+		"Role":               func() any { return &rbacv1.Role{} },
+		"RoleBinding":        func() any { return &rbacv1.RoleBinding{} },
+		"Deployment":         func() any { return &appsv1.Deployment{} },
+	}
+}
+
+// own is where one of multus's own objects goes; nil, which nothing can be read into, for kinds that we
+// do not install.
+func (r *rendered) own(kind, name string) any {
 	switch kind {
 	case "DaemonSet":
 		return fresh(&r.set)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,31 +114,44 @@ func TestC1_4NetworksInTheirOrder(t *testing.T) {
 	}
 }
 
-// Where things are, and who may read them (contract 1.9).
+// Where things are, and who may read them (contract 1.9): nobody but root reads a file that
+// a daemon and its plugins make, whatever the umask is.
 func TestC1_9FilesAndTheirModes(t *testing.T) {
-	n := newNode(t, setup{})
+	n := newNode(t, setup{noDaemon: true})
+	n.settings["logFile"], n.settings["logOptions"] = n.path("logs/multus.log"), object{"maxSize": 1, "compress": false}
+	n.Must(os.Mkdir(n.path("logs"), 0o755))
+	full := strings.Repeat("a line that was there before\n", 1<<20/29)
+	n.write("logs/multus.log", full)
+	n.Must(os.Chmod(n.path("logs/multus.log"), 0o600))
+	defer syscall.Umask(syscall.Umask(0))
+	n.startDaemon()
 	p := threeNetworks(n)
 	n.attach(p)
+	n.write("state/broken", "{")
+	n.Must(n.del(&pod{Namespace: podNamespace, Name: "gone", ContainerID: "broken", NetNS: p.NetNS}))
+	stamp := regexp.MustCompile(`-20[-:T\d]+\.\d+|\.\d+$`) // of rotated logs, of damaged records
 	modes := map[string]string{}
-	for _, dir := range []string{"conf", "state", "run"} {
+	for _, dir := range []string{"conf", "state", "run", "logs"} {
 		n.Must(filepath.WalkDir(n.path(dir), func(path string, d fs.DirEntry, err error) error {
 			n.Must(err)
 			info, err := d.Info()
-			modes[strings.TrimPrefix(path, n.dir+"/")] = info.Mode().String()
+			modes[stamp.ReplaceAllString(strings.TrimPrefix(path, n.dir+"/"), "-TIME")] = info.Mode().String()
 			return err
 		}))
 	}
 	want := map[string]string{
 		"conf/00-multus.conf": "-rw-------", "state": "drwx------", "state/" + p.ContainerID: "-rw-------", "state/results": "drwx------",
-		"run": "drwx------", "run/multus.sock": "Srw-------",
+		"run": "drwx------", "run/multus.sock": "Srw-------", "logs/multus.log": "-rw-------", "logs/multus-TIME.log": "-rw-------",
+		"state/.lock": "drwx------", "state/.lock/.gc": "-rw-------", "state/.damaged": "drwx------", "state/.damaged/broken-TIME": "-rw-------",
 	}
 	for network, ifName := range map[string]string{"primary": "eth0", "lan": "lan0", "p2p": "net2"} {
 		want["state/results/"+network+"-"+p.ContainerID+"-"+ifName] = "-rw-------"
 	}
 	maps.DeleteFunc(modes, func(path, _ string) bool {
-		return path == "conf" || path == "conf/10-primary.conflist" || strings.HasPrefix(path, "state/.")
+		return path == "conf" || path == "logs" || path == "conf/10-primary.conflist"
 	})
 	n.Same("files", want, modes)
+	n.Must(os.RemoveAll(n.path("state/.damaged")))
 	n.detach(p)
 	n.clean()
 }

@@ -171,8 +171,8 @@ func TestI3_ImageIsReproducible(t *testing.T) {
 	t.Setenv("TZ", "Asia/Tokyo")
 	defer syscall.Umask(syscall.Umask(0o077))
 	second := once()
-	if len(first.files) != 12 {
-		t.Errorf("built %v, want an archive, a layout and an SBOM of four images", sorted(first.files))
+	if len(first.files) != 16 {
+		t.Errorf("built %v, want an archive, a layout, an SBOM and the provenance of four images", sorted(first.files))
 	}
 	for name, content := range first.files {
 		if second.files[name] != content {

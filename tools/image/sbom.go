@@ -82,7 +82,7 @@ func (b *builder) sbom(v variant, digest v1.Hash) ([]byte, error) {
 	}
 	image := s.add(spdxPackage{Name: v.name(), VersionInfo: b.version, LicenseDeclared: "Apache-2.0", Checksums: sha256sum(digest.Hex)}, "")
 	s.relate(document, "DESCRIBES", image)
-	if b.base.name == scratch && v.flavor.name == "thick" || v.debug {
+	if b.packaged(v) {
 		s.relate(image, "CONTAINS", s.add(b.lock.packages[v.platform.debian].spdx()))
 	}
 	if b.base.name != scratch {
@@ -98,6 +98,11 @@ func (b *builder) sbom(v variant, digest v1.Hash) ([]byte, error) {
 		}
 	}
 	return json.MarshalIndent(s, "", " ")
+}
+
+// packaged tells whether the recorded package is in v.
+func (b *builder) packaged(v variant) bool {
+	return b.base.name == scratch && v.flavor.name == "thick" || v.debug
 }
 
 // addProgram adds a Go program of the image, and what it was linked from.

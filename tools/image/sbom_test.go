@@ -30,24 +30,24 @@ func TestI3_ImageSBOM(t *testing.T) {
 	must(t, err)
 	got := strings.NewReplacer(digest.Hex, "DIGEST", runtime.Version()[len("go"):], "GO", "arch="+chosen[0].debian, "arch=ARCH").Replace(string(text))
 	golden(t, file, regexp.MustCompile(`"[0-9a-f]{64}"`).ReplaceAllString(got, `"SHA256"`))
-	attached(t, digest, "out/multus-thick", name)
+	attached(t, digest, "out/multus-thick", name, 1, "application/spdx+json")
 }
 
-// attached checks that the layout leads from an image to its SBOM.
-func attached(t *testing.T, image v1.Hash, dir, file string) {
+// attached checks that the layout leads from an image to a document about it, the nth.
+func attached(t *testing.T, image v1.Hash, dir, file string, n int, media string) {
 	t.Helper()
 	all, err := layout.ImageIndexFromPath(dir)
 	must(t, err)
 	list, err := all.IndexManifest()
 	must(t, err)
-	if len(list.Manifests) != 2 || list.Manifests[1].ArtifactType != "application/spdx+json" {
+	if len(list.Manifests) != 3 || list.Manifests[n].ArtifactType != media {
 		t.Fatalf("%s lists %+v", dir, list.Manifests)
 	}
-	referrer, err := all.Image(list.Manifests[1].Digest)
+	referrer, err := all.Image(list.Manifests[n].Digest)
 	must(t, err)
 	manifest, err := referrer.Manifest()
 	must(t, err)
-	if manifest.Subject == nil || manifest.Subject.Digest != image || manifest.ArtifactType != "application/spdx+json" {
+	if manifest.Subject == nil || manifest.Subject.Digest != image || manifest.ArtifactType != media {
 		t.Errorf("the referrer is %+v, want the subject %s", manifest, image)
 	}
 	text, err := os.ReadFile(file)
@@ -55,7 +55,7 @@ func attached(t *testing.T, image v1.Hash, dir, file string) {
 	stored, err := os.ReadFile(dir + "/blobs/sha256/" + manifest.Layers[0].Digest.Hex)
 	must(t, err)
 	if string(stored) != string(text) {
-		t.Errorf("the layout's SBOM is not %s", file)
+		t.Errorf("the layout's document is not %s", file)
 	}
 }
 

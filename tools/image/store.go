@@ -23,9 +23,12 @@ import (
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
+// tag is the variant's.
+func (b *builder) tag(v variant) string { return b.version + v.flavor.suffix + debugSuffix(v.debug) }
+
 // store writes the variant NAME for its platforms: the archive NAME.tar, which holds
-// the image alone, and the layout NAME, which also holds an SBOM for each platform, as
-// a referrer. The SBOMs lie beside them too.
+// the image alone, and the layout NAME, which also holds an SBOM and the provenance for
+// each platform, as referrers. Both lie beside them too.
 func (b *builder) store(name string, variants []variant, stdout io.Writer) error {
 	image, err := index(variants)
 	if err != nil {
@@ -35,7 +38,7 @@ func (b *builder) store(name string, variants []variant, stdout io.Writer) error
 	if err != nil {
 		return err
 	}
-	tag := b.version + variants[0].flavor.suffix + debugSuffix(variants[0].debug)
+	tag := b.tag(variants[0])
 	dir := filepath.Join(b.out, name)
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -54,8 +57,8 @@ func (b *builder) store(name string, variants []variant, stdout io.Writer) error
 		return err
 	}
 	for _, v := range variants {
-		if err := b.attachSBOM(to, v); err != nil {
-			return fmt.Errorf("SBOM for %s: %w", v.platform, err)
+		if err := b.describe(to, v); err != nil {
+			return fmt.Errorf("SBOM and provenance for %s: %w", v.platform, err)
 		}
 	}
 	fmt.Fprintf(stdout, "%s.tar %s:%s %s\n", dir, b.repo, tag, digest)
@@ -84,9 +87,8 @@ func archive(dir, file string, date time.Time) error {
 	return cmp.Or(err, to.Close(), out.Close())
 }
 
-// attachSBOM writes the SBOM of v beside the layout, and into it as a manifest whose
-// subject is v's image (OCI image specification 1.1, "Guidelines for artifact usage").
-func (b *builder) attachSBOM(to layout.Path, v variant) error {
+// describe writes what v consists of, and how it was built.
+func (b *builder) describe(to layout.Path, v variant) error {
 	subject, err := partial.Descriptor(v.image)
 	if err != nil {
 		return err
@@ -96,18 +98,34 @@ func (b *builder) attachSBOM(to layout.Path, v variant) error {
 	if err != nil {
 		return err
 	}
-	file := fmt.Sprintf("%s_%s.spdx.json", v.name(), v.platform.folder())
-	if err := os.WriteFile(filepath.Join(b.out, file), document, 0o644); err != nil {
-		return err
-	}
-	content, err := writeBlob(to, "application/spdx+json", document)
+	file := fmt.Sprintf("%s_%s", v.name(), v.platform.folder())
+	sbom, err := b.attach(to, subject, file+".spdx.json", "application/spdx+json", document)
 	if err != nil {
 		return err
+	}
+	document, err = b.provenance(v, subject.Digest, artifact{Name: file + ".spdx.json", Digest: sha256of(sbom)})
+	if err != nil {
+		return err
+	}
+	_, err = b.attach(to, subject, file+".provenance.json", "application/vnd.in-toto+json", document)
+	return err
+}
+
+// attach writes a document beside the layout, and into it as a manifest with a
+// subject (OCI image specification 1.1, "Guidelines for artifact usage"). It returns the
+// document's digest.
+func (b *builder) attach(to layout.Path, subject *v1.Descriptor, file string, media types.MediaType, document []byte) (v1.Hash, error) {
+	if err := os.WriteFile(filepath.Join(b.out, file), document, 0o644); err != nil {
+		return v1.Hash{}, err
+	}
+	content, err := writeBlob(to, media, document)
+	if err != nil {
+		return v1.Hash{}, err
 	}
 	content.Annotations = map[string]string{"org.opencontainers.image.title": file}
 	config, err := writeBlob(to, "application/vnd.oci.empty.v1+json", []byte("{}"))
 	if err != nil {
-		return err
+		return v1.Hash{}, err
 	}
 	raw, err := json.Marshal(v1.Manifest{
 		SchemaVersion: 2,
@@ -118,14 +136,14 @@ func (b *builder) attachSBOM(to layout.Path, v variant) error {
 		Subject:       subject,
 	})
 	if err != nil {
-		return err
+		return v1.Hash{}, err
 	}
 	referrer, err := writeBlob(to, types.OCIManifestSchema1, raw)
 	if err != nil {
-		return err
+		return v1.Hash{}, err
 	}
 	referrer.ArtifactType = string(content.MediaType)
-	return to.AppendDescriptor(referrer)
+	return content.Digest, to.AppendDescriptor(referrer)
 }
 
 func writeBlob(to layout.Path, media types.MediaType, content []byte) (v1.Descriptor, error) {

@@ -13,6 +13,11 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
+{{/* Whether metrics are served, and not to everybody. */}}
+{{- define "multus.protected" -}}
+{{ and .Values.monitoring.enabled .Values.monitoring.protected }}
+{{- end }}
+
 {{/* The daemon's file: what the mode needs, with the user's keys laid over it. */}}
 {{- define "multus.config" -}}
 {{- $config := dict
@@ -23,6 +28,13 @@ capabilities:
   "logLevel" "verbose" -}}
 {{- if eq .Values.mode "hotplug" }}{{ $_ := set $config "chrootDir" "/hostroot" }}{{ end -}}
 {{- if .Values.monitoring.enabled }}{{ $_ := set $config "metricsPort" .Values.monitoring.port }}{{ end -}}
+{{- if eq (include "multus.protected" .) "true" }}
+{{- $_ := set $config "metricsTLS" (dict "certFile" "/run/multus-metrics/tls.crt" "keyFile" "/run/multus-metrics/tls.key") }}
+{{- $_ := set $config "metricsTokenReview" true }}
+{{- end -}}
+{{- with .Values.perNodeCertificate }}
+{{- if .enabled }}{{ $_ := set $config "perNodeCertificate" (dict "enabled" true "bootstrapKubeconfig" .kubeconfig "certDir" "/run/multus-certificates" "certDuration" .duration) }}{{ end }}
+{{- end -}}
 {{- range $key, $value := .Values.config }}{{ $_ := set $config $key $value }}{{ end -}}
 {{ toPrettyJson $config }}
 {{- end }}
