@@ -1,6 +1,7 @@
 package entrypoint
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"slices"
@@ -28,6 +29,24 @@ func (f *Flags) AddTo(set *flag.FlagSet) {
 	})
 }
 
+// Given is a flag that was given, and what becomes of it in a thick installation.
+type Given struct {
+	Flag, Value string
+	Key         string          // of the configuration; "" for none
+	JSON        json.RawMessage // the key's value
+	Why         string          // there is no key
+}
+
+// Given are the flags that were given, by name.
+func (f *Flags) Given() []Given {
+	var all []Given
+	f.set.Visit(func(p *pflag.Flag) {
+		to := places[p.Name]
+		all = append(all, Given{Flag: p.Name, Value: p.Value.String(), Key: to.key, JSON: jsonValue(p), Why: to.why})
+	})
+	return all
+}
+
 // Under is the daemon's configuration file with the flags that were given under it: a
 // key of the file goes before its flag. Notes tell what became of each flag. The
 // file stays as it is where no flag adds to it.
@@ -40,17 +59,17 @@ func (f *Flags) Under(file []byte) (merged []byte, notes []config.Warning, err e
 	note := func(format string, args ...any) {
 		notes = append(notes, config.Warning(fmt.Sprintf(format, args...)))
 	}
-	f.set.Visit(func(p *pflag.Flag) {
-		switch to := places[p.Name]; {
-		case to.key == "":
-			note("flag --%s has no effect: %s", p.Name, to.why)
-		case sets(object, to.key):
-			note("flag --%s has no effect: the file sets the key %q", p.Name, to.key)
+	for _, flag := range f.Given() {
+		switch {
+		case flag.Key == "":
+			note("flag --%s has no effect: %s", flag.Flag, flag.Why)
+		case sets(object, flag.Key):
+			note("flag --%s has no effect: the file sets the key %q", flag.Flag, flag.Key)
 		default:
-			note("flag --%s is taken as the key %q: put it into the file", p.Name, to.key)
-			given = given.With(to.key, jsonValue(p))
+			note("flag --%s is taken as the key %q: put it into the file", flag.Flag, flag.Key)
+			given = given.With(flag.Key, flag.JSON)
 		}
-	})
+	}
 	if len(given.Keys()) == 0 {
 		return file, notes, nil
 	}

@@ -55,6 +55,20 @@ func (c *Client) Network(ctx context.Context, ref netspec.Ref) (plan.NAD, error)
 	return n.row(), nil
 }
 
+// ErrNotFound says that the API has no such object.
+var ErrNotFound = gather.ErrNotFound
+
+// Raw is the API's answer to a GET of a path such as /apis/apps/v1/daemonsets.
+func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body, err := c.nads.Get().AbsPath(path).Do(ctx).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, readError("this path", err))
+	}
+	return body, nil
+}
+
 // podRow is what is kept of a pod.
 func podRow(m *metav1.PartialObjectMetadata) gather.Pod {
 	source := m.Annotations[netspec.AnnotationConfigSource]

@@ -125,11 +125,20 @@ func (l *loader) file(path string) {
 		l.errs = append(l.errs, err)
 		return
 	}
+	if err := Documents(path, text, l.object); err != nil {
+		l.errs = append(l.errs, err)
+	}
+}
+
+// Documents hands over each document of a YAML text as JSON, with the place where it
+// stands. The error is that of the first that is no YAML, for where the next one begins is
+// uncertain then.
+func Documents(path string, text []byte, take func(place string, body []byte)) error {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for number := 1; ; number++ {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
-			return
+			return nil
 		}
 		place := fmt.Sprintf("%s: document %d", path, number)
 		var body []byte
@@ -137,10 +146,9 @@ func (l *loader) file(path string) {
 			body, err = yaml.YAMLToJSON(document)
 		}
 		if err != nil {
-			l.fail(place, err)
-			return // where the next document begins is uncertain
+			return fmt.Errorf("%s: %w", place, err)
 		}
-		l.object(place, body)
+		take(place, body)
 	}
 }
 

@@ -83,21 +83,26 @@ tells whether the node is ready for one. The exit code is 1 where something is w
 			if err != nil {
 				return err
 			}
-			findings := nodestate.Diagnose(cmd.Context(), state, time.Now())
-			if l.output == asJSON {
-				err = printJSON(cmd.OutOrStdout(), findings)
-			} else {
-				printFindings(cmd.OutOrStdout(), findings)
-			}
-			if err == nil && !nodestate.Healthy(findings) {
-				err = exitCode(1)
-			}
-			return err
+			return tellFindings(cmd, l.output, nodestate.Diagnose(cmd.Context(), state, time.Now()))
 		},
 	}
 	l.flags(cmd)
 	l.outputFlag(cmd)
 	return cmd
+}
+
+// tellFindings prints them; where something is wrong, the exit code is 1.
+func tellFindings(cmd *cobra.Command, output string, findings []nodestate.Finding) error {
+	var err error
+	if output == asJSON {
+		err = printJSON(cmd.OutOrStdout(), findings)
+	} else {
+		printFindings(cmd.OutOrStdout(), findings)
+	}
+	if err == nil && !nodestate.Healthy(findings) {
+		err = exitCode(1)
+	}
+	return err
 }
 
 func bundleCommand() *cobra.Command {

@@ -33,7 +33,7 @@ func Run(ctx context.Context, args []string, stdin *os.File, stdout, stderr io.W
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(tryCommand(), nodeCommand(stdin), planCommand(), versionCommand(),
-		statusCommand(), doctorCommand(), bundleCommand(), uninstallCommand())
+		statusCommand(), doctorCommand(), bundleCommand(), uninstallCommand(), migrateCommand())
 	err := root.ExecuteContext(ctx)
 	var told exitCode
 	switch {

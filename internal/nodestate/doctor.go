@@ -60,18 +60,17 @@ type examination struct {
 	installed bool
 }
 
+// check is one check, by the name that its finding gets.
+type check struct {
+	name string
+	look func(context.Context) Finding
+}
+
 // Diagnose checks what Read saw, and what else can be wrong with the node, one finding for
 // each check.
 func Diagnose(ctx context.Context, s State, now time.Time) []Finding {
-	e := examination{State: s, now: now, plugin: s.Config.Plugin}
-	if e.plugin == "" {
-		e.plugin = "multus-shim"
-	}
-	e.installed = s.Config.Generated != "" || !s.Daemon.Away || exists(filepath.Join(s.Paths.BinDir, e.plugin))
-	checks := []struct {
-		name string
-		look func(context.Context) Finding
-	}{
+	e := newExamination(s, now)
+	return e.run(ctx, []check{
 		{"runtime's configuration", e.configuration},
 		{"primary network", e.primary},
 		{"its plugins", e.primaryPlugins},
@@ -84,7 +83,19 @@ func Diagnose(ctx context.Context, s State, now time.Time) []Finding {
 		{"unfinished records", e.unfinished},
 		{"records of pods that are gone", e.gone},
 		{"records of Multus v4", e.v4},
+	})
+}
+
+func newExamination(s State, now time.Time) *examination {
+	e := &examination{State: s, now: now, plugin: s.Config.Plugin}
+	if e.plugin == "" {
+		e.plugin = "multus-shim"
 	}
+	e.installed = s.Config.Generated != "" || !s.Daemon.Away || exists(filepath.Join(s.Paths.BinDir, e.plugin))
+	return e
+}
+
+func (e *examination) run(ctx context.Context, checks []check) []Finding {
 	var all []Finding
 	for _, c := range checks {
 		f := c.look(ctx)

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 )
@@ -69,7 +70,7 @@ func (s *suite) lay(from, to layout) {
 	steps = append(steps, `sed -i 's#"`+from.conf+`"#"`+to.conf+`"#; s#"`+from.bin+`"#"`+to.bin+`"#' /etc/containerd/config.toml`)
 	s.everywhere(strings.Join(steps, "\n"))
 	for _, node := range []string{node1, node2} {
-		s.Must(s.machine(node).RestartProgram(s.Context(), "containerd"))
+		s.Must(s.machine(node).RestartProgram(context.WithoutCancel(s.Context()), "containerd"))
 		s.configured(node, "cluster")
 	}
 }
