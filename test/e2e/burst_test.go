@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -190,7 +191,10 @@ func (s *suite) throughMultus(node string) {
 func (s *suite) configured(node, network string) {
 	s.Helper()
 	s.within(patience, func() error {
-		info := s.on(node, "crictl", "info")
+		info, err := tryOn(context.WithoutCancel(s.Context()), node, "crictl", "info")
+		if err != nil {
+			return err
+		}
 		if !strings.Contains(info, `"Name": "`+network+`"`) && !strings.Contains(info, `"name": "`+network+`"`) {
 			return fmt.Errorf("%s: the runtime does not use the network %s", node, network)
 		}

@@ -139,6 +139,47 @@ func TestI4_DrainedInABurst(t *testing.T) {
 	})
 }
 
+// Each daemon asks with a certificate of its own. One that is lost is renewed without a
+// restart, and pods start also while nobody approves the request.
+func TestI4_CertificateRotation(t *testing.T) {
+	s := begin(t)
+	s.apply(nad("lan", bridged("lan", "10.89.0.0/16")))
+	s.everywhere("cp /etc/kubernetes/kubelet.kubeconfig /etc/kubernetes/kubelet.conf")
+	t.Cleanup(func() {
+		s.kubectl("delete", "-k", "testdata/certificates", "--ignore-not-found", "--timeout=120s")
+		s.everywhere("rm -f /etc/kubernetes/kubelet.conf")
+		s.install("thick")
+	})
+	s.reconfigure("testdata/certificates")
+	s.whole("first", node1)
+	before, restarts := s.certificate(node1), s.restarts(node1)
+
+	const approver = "deployment/multus-cert-approver"
+	s.kubectl("-n", "kube-system", "scale", approver, "--replicas=0")
+	s.kubectl("-n", "kube-system", "wait", "--for=delete", "pod", "-l", "app=multus-cert-approver", "--timeout=60s")
+	s.on(node1, "sh", "-c", "rm -f "+certificates+"/*.pem")
+	s.whole("in-the-gap", node1)
+	s.kubectl("-n", "kube-system", "scale", approver, "--replicas=1")
+	s.within(patience, func() error {
+		if now := s.certificate(node1); now == "" || now == before {
+			return fmt.Errorf("no new certificate: %q", now)
+		}
+		return nil
+	})
+	s.whole("after", node1)
+	s.Same("restarts of the daemon", restarts, s.restarts(node1))
+	s.remove(node1, "first", "in-the-gap", "after")
+}
+
+// certificates is the daemon's folder, as the node sees it.
+const certificates = "/var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/certificates"
+
+// certificate is the checksum of the one that a node's daemon has; empty for none.
+func (s *suite) certificate(node string) string {
+	s.Helper()
+	return s.on(node, "sh", "-c", "cat "+certificates+"/*current.pem 2>/dev/null | sha256sum | sed 's/^e3b0c442.*//'")
+}
+
 // The chart is installed over what kubectl made, upgraded and taken away with the real
 // Helm. The networks stay.
 func TestI4_HelmChart(t *testing.T) {
