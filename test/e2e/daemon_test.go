@@ -11,6 +11,13 @@ import (
 
 const daemonSet = "daemonset/kube-multus-ds"
 
+// stopDaemons takes the DaemonSet away, and waits until its pods, which would put back what
+// is taken from a node, are gone too.
+func (s *suite) stopDaemons() {
+	s.Helper()
+	s.kubectl("-n", "kube-system", "delete", daemonSet, "--cascade=foreground", "--ignore-not-found", "--timeout=120s")
+}
+
 // inABurst runs what happens to the daemon in the middle of a burst of annotated pods;
 // each pod must come up whole, and go without leaving anything.
 func inABurst(t *testing.T, n int, happens func(s *suite)) {

@@ -37,9 +37,9 @@ func TestI4_DistributionsFolders(t *testing.T) {
 		t.Run(l.overlay, func(t *testing.T) {
 			s := begin(t)
 			s.apply(nad("lan", bridged("lan", "10.83.0.0/16")), nad("wire", pointToPoint("wire", "10.84.0.0/24")))
-			s.kubectl("-n", "kube-system", "delete", daemonSet)
+			s.stopDaemons()
 			t.Cleanup(func() {
-				s.kubectl("-n", "kube-system", "delete", daemonSet, "--ignore-not-found")
+				s.stopDaemons()
 				s.lay(l, layout{conf: standardConf, bin: standardBin, primary: labPrimary})
 				s.install("thick")
 			})

@@ -18,9 +18,9 @@ import (
 // file is back, and Multus as it was.
 func (s *suite) eks() (late func()) {
 	s.Helper()
-	s.kubectl("-n", "kube-system", "delete", daemonSet)
+	s.stopDaemons()
 	s.Cleanup(func() {
-		s.kubectl("-n", "kube-system", "delete", daemonSet, "--ignore-not-found")
+		s.stopDaemons()
 		s.everywhere("cd " + standardConf + " && rm -f 05-* 10-aws.conflist 00-multus.conf* && { [ ! -e ../bridge ] || mv ../bridge " + labPrimary + "; }")
 		s.install("thick")
 	})
@@ -91,7 +91,7 @@ func TestI4_FromThinV3ToThick(t *testing.T) {
 	for i, name := range names {
 		had[i] = strings.Join(s.interfaces(name), ", ")
 	}
-	s.kubectl("-n", "kube-system", "delete", daemonSet)
+	s.stopDaemons()
 	s.installEKS()
 	s.kubectl("-n", "kube-system", "rollout", "status", daemonSet, "--timeout=180s")
 	for i, name := range names {
