@@ -102,28 +102,6 @@ func (w *Watcher) generateThin(choice Choice) ([]byte, error) {
 	return content, nil
 }
 
-// finishThin does what follows once the target is in place: one configuration of ours
-// is enough, and the runtime takes the first; the primary network's file goes out of
-// its sight.
-func (w *Watcher) finishThin() error {
-	if !w.auto || w.placed == nil {
-		return nil
-	}
-	for _, name := range []string{FileName, FileName + "list"} {
-		path := filepath.Join(w.cfg.CNIConfigDir, name)
-		if path == w.target {
-			continue
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("an older configuration of ours is in the way: %w", err)
-		}
-	}
-	if !w.thin.Rename {
-		return nil
-	}
-	return w.rename(w.chosen.Name, w.chosen.Name+renamedSuffix)
-}
-
 // rename renames a file of the primary network's folder, where it is there.
 func (w *Watcher) rename(from, to string) error {
 	to = filepath.Join(w.source, to)

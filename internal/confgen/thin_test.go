@@ -158,17 +158,21 @@ func (r *rig) has(file, primary string) {
 	}
 }
 
-const wroteList = "written /00-multus.conflist"
+const (
+	wroteList   = "written /00-multus.conflist"
+	removedOurs = "removed /00-multus.conf"
+	removedList = "removed /00-multus.conflist"
+)
 
 // TestC1_9ThinFileName: the name follows the CNI version, and no second file of ours
 // stays, which the runtime might take.
 func TestC1_9ThinFileName(t *testing.T) {
 	r := newThinRig(t, Thin{}, func(_ string, cfg *config.Config) { cfg.CNIVersion = "" })
-	r.write(FileName, `{"left":"by an older version"}`)
+	r.write(FileName, `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`) // an older version's
 	r.write("10-a.conflist", main10)
-	r.look("00-multus.conflist 10-a.conflist", "chosen 10-a.conflist"+choseFirst, wroteList)
+	r.look("00-multus.conflist 10-a.conflist", "chosen 10-a.conflist"+choseFirst, wroteList, removedOurs)
 	r.write("10-a.conflist", strings.Replace(main10, "1.0.0", "0.4.0", 1))
-	r.look("00-multus.conf 10-a.conflist", wroteOurs)
+	r.look("00-multus.conf 10-a.conflist", wroteOurs, removedList)
 	r.look("00-multus.conf 10-a.conflist")
 	r.w.cfg.CleanupConfigOnExit = true
 	if err := r.w.cleanUp(); err != nil {
@@ -303,4 +307,71 @@ func watches(t *testing.T) (n int) {
 		}
 	}
 	return n
+}
+
+// TestC1_9NoFileOfAnotherInstallation: thick and thin have files of different names, and
+// the runtime would run the one that is left. A file of that name that runs no plugin
+// of ours is somebody else's.
+func TestC1_9NoFileOfAnotherInstallation(t *testing.T) {
+	const (
+		thinList = `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"multus","clusterNetwork":"/x"}]}`
+		thick    = `{"cniVersion":"1.0.0","name":"n","type":"multus-shim","clusterNetwork":"/x"}`
+		list     = "00-multus.conflist"
+	)
+	fixed := func(_ string, cfg *config.Config) {
+		cfg.MultusConfigFile = filepath.Join(t.TempDir(), "70-multus.conf")
+		if err := os.WriteFile(cfg.MultusConfigFile, []byte(thick), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inPlace := func(dir string, cfg *config.Config) {
+		cfg.MultusConfigFile = filepath.Join(dir, "70-multus.conf")
+		if err := os.WriteFile(cfg.MultusConfigFile, []byte(thick), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		thin   *Thin
+		adjust func(string, *config.Config)
+		left   map[string]string
+		want   string
+	}{
+		"thin to thick":       {nil, nil, map[string]string{list: thinList}, FileName + " 10-a.conflist"},
+		"thick to thin":       {&Thin{}, nil, map[string]string{FileName: thick}, list + " 10-a.conflist"},
+		"a file of the admin": {&Thin{}, nil, map[string]string{FileName: side20}, FileName + " " + list + " 10-a.conflist"},
+		"to a fixed file":     {nil, fixed, map[string]string{FileName: thick, list: thinList}, "10-a.conflist 70-multus.conf"},
+		"to one in its place": {nil, inPlace, map[string]string{FileName: thick, list: thinList}, "10-a.conflist 70-multus.conf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, tt.adjust)
+			r.w.thin = tt.thin
+			for name, content := range tt.left {
+				r.write(name, content)
+			}
+			r.w.check(t.Context(), r.now) // no primary network yet: what is there keeps the node going
+			r.write("10-a.conflist", main10)
+			r.w.check(t.Context(), r.now)
+			r.holds(tt.want)
+			if want := tt.left[FileName] == side20; (r.w.shadow == FileName) != want {
+				t.Errorf("shadowed by %q", r.w.shadow)
+			}
+		})
+	}
+}
+
+// TestC1_9OtherFileStaysUntilOursIsThere: while another program keeps removing ours, the
+// one that it leaves is all that the node has.
+func TestC1_9OtherFileStaysUntilOursIsThere(t *testing.T) {
+	r := newRig(t, nil)
+	r.write("10-a.conflist", main10)
+	r.w.check(t.Context(), r.now)
+	for range 2 {
+		r.remove(FileName)
+		r.write("00-multus.conflist", `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"multus"}]}`)
+		r.w.check(t.Context(), r.now)
+	}
+	r.holds("00-multus.conflist 10-a.conflist")
+	r.now = r.now.Add(time.Second)
+	r.w.check(t.Context(), r.now)
+	r.holds("00-multus.conf 10-a.conflist")
 }

@@ -33,6 +33,7 @@ type Observer interface {
 	Chosen(Choice)                    // another primary network than before
 	Skipped(Skipped)                  // once per content of the file
 	Written(path string)              // a file was put in place
+	Removed(path string)              // a file that another installation of Multus left
 	Waiting(reason string)            // nothing can be generated now
 	Lost(what string, withdrawn bool) // what the configuration rests on is gone; withdrawn: so is the configuration
 	// Foreign: another program changed our file, which is put right after a while.
@@ -188,8 +189,16 @@ func (w *Watcher) cleanUp() error {
 	if !w.cfg.CleanupConfigOnExit || w.inPlace {
 		return nil
 	}
-	if err := os.Remove(w.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := remove(w.target); err != nil {
 		return fmt.Errorf("cleanupConfigOnExit: %w", err)
 	}
 	return w.restore(w.chosen.Name)
+}
+
+// remove removes a file if it is there.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
