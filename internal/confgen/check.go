@@ -94,7 +94,7 @@ func readFixed(path string) ([]byte, error) {
 
 func (w *Watcher) lookForPrimary() (findings, error) {
 	if w.chosen.Name == "" {
-		if err := w.restore(w.cfg.MultusMasterCNI); err != nil {
+		if err := w.bringBack(); err != nil {
 			return findings{}, err
 		}
 	}
@@ -113,7 +113,9 @@ func (w *Watcher) lookForPrimary() (findings, error) {
 	if err := w.forceVersion(&choice); err != nil {
 		return findings{}, err
 	}
-	w.choose(choice)
+	if err := w.choose(choice); err != nil {
+		return findings{}, err
+	}
 	content, err := w.generate(choice)
 	return findings{content: content}, err
 }
@@ -138,11 +140,19 @@ func (w *Watcher) keep(skipped []Skipped) findings {
 	return findings{wait: "the primary network's file " + path + " " + why}
 }
 
-func (w *Watcher) choose(choice Choice) {
-	if choice.Name != w.chosen.Name {
-		w.observer.Chosen(choice)
-	}
+// choose moves to another primary network, or stays. Only the file of the chosen one is
+// kept out of the runtime's sight.
+func (w *Watcher) choose(choice Choice) error {
+	former := w.chosen.Name
 	w.chosen = choice
+	if choice.Name == former {
+		return nil
+	}
+	w.observer.Chosen(choice)
+	if former == "" {
+		return nil
+	}
+	return w.restore(former)
 }
 
 func (w *Watcher) tellSkipped(files []File, skipped []Skipped) {

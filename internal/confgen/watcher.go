@@ -184,15 +184,26 @@ func (w *Watcher) watch(notify *fsnotify.Watcher) {
 	}
 }
 
-// cleanUp ends a Run.
+// cleanUp ends a Run. Our file goes last, and only when what the runtime takes instead
+// is there.
 func (w *Watcher) cleanUp() error {
 	if !w.cfg.CleanupConfigOnExit || w.inPlace {
 		return nil
 	}
-	if err := remove(w.target); err != nil {
+	files, err := ReadFolder(w.cfg.CNIConfigDir)
+	if err == nil {
+		err = w.uncover(files)
+	}
+	if err == nil {
+		err = w.removeOthers(files)
+	}
+	if err == nil {
+		err = remove(w.target)
+	}
+	if err != nil {
 		return fmt.Errorf("cleanupConfigOnExit: %w", err)
 	}
-	return w.restore(w.chosen.Name)
+	return nil
 }
 
 // remove removes a file if it is there.
