@@ -28,6 +28,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/multus-thick/multus/internal/approver"
 	"github.com/multus-thick/multus/internal/atomicfile"
@@ -411,6 +413,44 @@ func TestC1_16KubeconfigServes(t *testing.T) {
 		_, err := client.Live(t.Context(), "shop", "absent")
 		return err != nil && strings.Contains(err.Error(), "not found")
 	})
+}
+
+// TestC1_16KubeconfigFollows: the cluster gets another CA, or another address, and other
+// programs do what they do.
+func TestC1_16KubeconfigFollows(t *testing.T) {
+	n := newNode(t)
+	keeper, err := nodecert.New(n.options())
+	n.Must(err)
+	bootstrap, path := n.options().Bootstrap, filepath.Join(n.dir, "out", "kubeconfig")
+	n.Must(keeper.WriteKubeconfig(path))
+	n.background(func(ctx context.Context) { keeper.KeepKubeconfig(ctx, path) })
+	cluster := func() *clientcmdapi.Cluster {
+		file, err := clientcmd.LoadFromFile(path)
+		if err != nil || file.Clusters["multus"] == nil {
+			return &clientcmdapi.Cluster{}
+		}
+		return file.Clusters["multus"]
+	}
+	before := cluster()
+	change := func(edit func(*clientcmdapi.Cluster)) {
+		t.Helper()
+		file, err := clientcmd.LoadFromFile(bootstrap)
+		n.Must(err)
+		for _, c := range file.Clusters {
+			edit(c)
+		}
+		n.Must(clientcmd.WriteToFile(*file, bootstrap))
+	}
+	change(func(c *clientcmdapi.Cluster) { c.Server = "https://api.example:6443" })
+	n.Eventually("the address follows", func() bool { return cluster().Server == "https://api.example:6443" })
+	n.Same("CA", string(before.CertificateAuthorityData), string(cluster().CertificateAuthorityData))
+
+	ca := filepath.Join(n.dir, "ca.crt")
+	n.Must(os.WriteFile(ca, []byte("CA 1"), 0o600))
+	change(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData, c.CertificateAuthority = nil, ca })
+	n.Eventually("the CA is that of a file", func() bool { return string(cluster().CertificateAuthorityData) == "CA 1" })
+	n.Must(os.WriteFile(ca, []byte("CA 2"), 0o600))
+	n.Eventually("the CA follows", func() bool { return string(cluster().CertificateAuthorityData) == "CA 2" })
 }
 
 func TestC1_16Mistakes(t *testing.T) {
