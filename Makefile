@@ -12,10 +12,13 @@ PLUGINS := main/bridge main/host-device main/ipvlan main/loopback main/macvlan m
 	ipam/dhcp ipam/host-local ipam/static \
 	meta/bandwidth meta/firewall meta/portmap meta/sbr meta/tuning meta/vrf
 
-VERSION ?= $(shell git describe --tags --always 2>/dev/null || echo v5.0.0-dev)
-COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-TREE ?= $(shell test -z "$$(git status --porcelain 2>/dev/null)" && echo clean || echo dirty)
-DATE ?= $(if $(SOURCE_DATE_EPOCH),$(shell date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ),$(shell git log -1 --format=%cI 2>/dev/null || echo unknown))
+# An unpacked archive has no git, or lies in another project's: then the version is that
+# of the sources, and the date that of their files.
+GIT = $(shell test "$$(git rev-parse --show-toplevel 2>/dev/null)" = "$$(pwd -P)" && echo git || echo false)
+VERSION ?= $(shell $(GIT) describe --tags --always 2>/dev/null || echo v5.0.0-dev)
+COMMIT ?= $(shell $(GIT) rev-parse --verify HEAD 2>/dev/null || echo unknown)
+TREE ?= $(shell changes="$$($(GIT) status --porcelain 2>/dev/null)" || { echo unknown; exit; }; test -z "$$changes" && echo clean || echo dirty)
+DATE ?= $(if $(SOURCE_DATE_EPOCH),$(shell date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ),$(shell $(GIT) log -1 --format=%cI 2>/dev/null || date -u -r Makefile +%FT%TZ))
 PKG := github.com/multus-thick/multus/internal/version
 LDFLAGS := -s -w -X $(PKG).version=$(VERSION) -X $(PKG).commit=$(COMMIT) -X $(PKG).gitTreeState=$(TREE) -X $(PKG).date=$(DATE)
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -35,7 +34,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	out := set.String("kubeconfig", "/run/multus/kubeconfig", "kubeconfig that is written")
 	err := set.Parse(args)
 	if err == nil {
-		err = generate(ctx, o, *out, log)
+		err = generate(ctx, o, *out)
 	}
 	if err == nil {
 		return 0
@@ -48,7 +47,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 
 // generate keeps the certificate until ctx ends, and the kubeconfig from the first
 // certificate on.
-func generate(ctx context.Context, o nodecert.Options, out string, log *slog.Logger) error {
+func generate(ctx context.Context, o nodecert.Options, out string) error {
 	keeper, err := nodecert.New(o)
 	if err != nil {
 		return err
@@ -67,8 +66,7 @@ func generate(ctx context.Context, o nodecert.Options, out string, log *slog.Log
 	if err := keeper.WriteKubeconfig(out); err != nil {
 		return err
 	}
-	log.Info("the file is in place", "file", out)
-	<-ctx.Done()
+	keeper.KeepKubeconfig(ctx, out)
 	if err := os.Remove(out); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,7 +19,8 @@ import (
 )
 
 // TestC1_20FlagsCount: v4 wrote to the default place whatever --kubeconfig said. The file
-// comes with the first certificate, and goes when the program is told to end.
+// comes with the first certificate, follows the bootstrap's cluster, is put right when it is
+// damaged, and goes when the program is told to end.
 func TestC1_20FlagsCount(t *testing.T) {
 	c, dir := check.T{T: t}, t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -60,6 +62,26 @@ func TestC1_20FlagsCount(t *testing.T) {
 	if seconds, ok := spec["expirationSeconds"].(interface{ String() string }); !ok || seconds.String() != "1200" {
 		t.Errorf("expirationSeconds is %v", spec["expirationSeconds"])
 	}
+	holds := func(want string) {
+		t.Helper()
+		c.Eventually("the kubeconfig is as it should be", func() bool {
+			info, err := os.Stat(at("out/multus.kubeconfig"))
+			got, readErr := os.ReadFile(at("out/multus.kubeconfig"))
+			return errors.Join(err, readErr) == nil && info.Mode() == 0o600 && string(got) == want
+		})
+	}
+	c.Must(os.WriteFile(at("out/multus.kubeconfig"), []byte("damaged"), 0o600))
+	holds(string(text))
+	c.Must(os.Chmod(at("out/multus.kubeconfig"), 0o644))
+	holds(string(text))
+	c.Must(os.RemoveAll(at("out")))
+	holds(string(text))
+	bootstrap, err := os.ReadFile(at("kubeconfig"))
+	c.Must(err)
+	moved := strings.NewReplacer(server.URL(), "https://api.example:6443")
+	c.Must(os.WriteFile(at("kubeconfig"), []byte(moved.Replace(string(bootstrap))), 0o600))
+	holds(moved.Replace(string(text)))
+
 	stop()
 	c.Same("exit", 0, <-ended)
 	if _, err := os.Stat(at("out/multus.kubeconfig")); err == nil {

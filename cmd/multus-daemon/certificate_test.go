@@ -68,6 +68,13 @@ func TestC1_16DaemonLivesThroughRenewals(t *testing.T) {
 		c.Eventually("a renewal", func() bool { return asked() > before })
 		c.Eventually("it is ready still", func() bool { return ready() == "" })
 	}
+	kubeconfig, err := os.ReadFile(at("certs/kubeconfig"))
+	c.Must(err)
+	c.Must(os.Truncate(at("certs/kubeconfig"), 0))
+	c.Eventually("the kubeconfig beside it is put right", func() bool {
+		now, err := os.ReadFile(at("certs/kubeconfig"))
+		return err == nil && string(now) == string(kubeconfig)
+	})
 	for _, r := range server.Requests() {
 		watch := r.Method == http.MethodGet && (strings.HasSuffix(r.Path, "/pods") || strings.HasSuffix(r.Path, "/network-attachment-definitions"))
 		if watch && r.User != "system:multus:n1" {

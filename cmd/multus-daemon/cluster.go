@@ -50,7 +50,7 @@ func connect(cfg *config.Config, log *slog.Logger) (daemon.Cluster, daemon.Revie
 		log.Warn("MULTUS_NODE_NAME is not set: all pods of the cluster are watched, not this node's alone")
 	}
 	if keeper != nil {
-		return &certified{client.Node(node, log), keeper}, client, nil
+		return &certified{client.Node(node, log), keeper, access}, client, nil
 	}
 	return client.Node(node, log), client, nil
 }
@@ -70,13 +70,15 @@ func certify(cfg config.PerNodeCertificate, node string, log *slog.Logger) (*nod
 // certified is a cluster that is asked with the node's client certificate.
 type certified struct {
 	daemon.Cluster
-	keeper *nodecert.Keeper
+	keeper     *nodecert.Keeper
+	kubeconfig string // beside the certificate
 }
 
 // Run is daemon.Cluster's.
 func (c *certified) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { c.keeper.Run(ctx) })
+	keeping.Go(func() { c.keeper.KeepKubeconfig(ctx, c.kubeconfig) })
 	defer keeping.Wait()
 	return c.Cluster.Run(ctx)
 }

@@ -1,6 +1,7 @@
 package atomicfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,9 @@ import (
 // that is named so, and no program runs it.
 const tempSuffix = ".multus-tmp"
 
+// folderMode is that of the folder of a file which is kept.
+const folderMode = fs.FileMode(0o755)
+
 // Write replaces path with data. A link at path is itself replaced, never written
 // through. After an error the old file is intact and no temporary file is left.
 func Write(path string, data []byte, mode fs.FileMode) error {
@@ -23,6 +27,21 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 		_, err := w.Write(data)
 		return err
 	})
+}
+
+// Keep is Write where path is not a file with that data and that mode already, and makes
+// its folder. It tells whether it wrote.
+func Keep(path string, data []byte, mode fs.FileMode) (written bool, err error) {
+	// A file that cannot be read is written; that tells what is wrong with the place.
+	if info, err := os.Lstat(path); err == nil && info.Mode() == mode {
+		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+			return false, nil
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
+		return false, err
+	}
+	return true, Write(path, data, mode)
 }
 
 // Copy replaces path with the content of the file source, like Write.

@@ -52,15 +52,15 @@ func (e *Engine) GC(ctx context.Context, primary *cniconf.Config, valid []types.
 // detachStale deletes the sandboxes that the runtime does not know, each under its
 // own lock, because delegates of a killed ADD may still run.
 func (e *Engine) detachStale(ctx context.Context, valid []types.GCAttachment) error {
-	sandboxes, err := e.Ledger.List()
+	all, err := e.Ledger.All()
 	if err != nil {
 		return err
 	}
 	old := func(rec Record) bool { return e.now().Sub(rec.Created) >= gcGrace }
 	var failed []error
-	for _, id := range sandboxes {
-		if _, known := interfaceOf(valid, id); !known {
-			_, err := e.detachIdle(ctx, id, old)
+	for _, l := range all {
+		if _, known := interfaceOf(valid, l.ContainerID); !known && l.Err == nil && l.Record.Origin == Ours {
+			_, err := e.detachIdle(ctx, l.ContainerID, old)
 			failed = append(failed, err)
 		}
 	}
@@ -92,7 +92,7 @@ type usage struct {
 
 // usage collects the attachments of all networks, under the lock above all.
 func (e *Engine) usage(primary *cniconf.Config, valid []types.GCAttachment) (*usage, error) {
-	sandboxes, err := e.Ledger.List()
+	all, err := e.Ledger.All()
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +101,8 @@ func (e *Engine) usage(primary *cniconf.Config, valid []types.GCAttachment) (*us
 		u.add(*primary, valid...)
 	}
 	recorded := map[string]bool{}
-	for _, id := range sandboxes {
-		rec, err := e.Ledger.Load(id)
+	for _, l := range all {
+		id, rec, err := l.ContainerID, l.Record, l.Err
 		if errors.Is(err, ErrNoRecord) {
 			continue
 		}

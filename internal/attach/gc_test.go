@@ -178,9 +178,9 @@ func TestR15GCNamesV4sInterface(t *testing.T) {
 // stray lists a file that turns out to be no record.
 type stray struct{ *fakehost.Process }
 
-func (s stray) List() ([]string, error) {
-	ids, err := s.Process.List()
-	return append(ids, "stray"), err
+func (s stray) All() ([]attach.Listed, error) {
+	all, err := s.Process.All()
+	return append(all, attach.Listed{ContainerID: "stray", Err: attach.ErrNoRecord}), err
 }
 
 func TestR15GCOfAStrayFile(t *testing.T) {

@@ -199,8 +199,17 @@ type Ledger interface {
 	// Unfinished names sandboxes whose ADD or DEL ended long ago without being complete:
 	// the caller was killed, or a delegate failed. Cheap: it looks at lock files alone.
 	Unfinished() ([]string, error)
-	// List names the sandboxes that have a record, ours or v4's.
-	List() ([]string, error)
+	// All reads the records of the sandboxes that have a file of their own, ours or v4's,
+	// each as Load does. What cannot be read is an element; that nothing can be, an error.
+	// Libcni's cache is looked through once at most.
+	All() ([]Listed, error)
+}
+
+// Listed is what reading one of all records gave.
+type Listed struct {
+	ContainerID string
+	Record      Record
+	Err         error
 }
 
 // Lock is a held lock. Release never fails in a way that a caller could mend.

@@ -94,7 +94,7 @@ func readFixed(path string) ([]byte, error) {
 
 func (w *Watcher) lookForPrimary() (findings, error) {
 	if w.chosen.Name == "" {
-		if err := w.restore(w.cfg.MultusMasterCNI); err != nil {
+		if err := w.bringBack(); err != nil {
 			return findings{}, err
 		}
 	}
@@ -113,7 +113,9 @@ func (w *Watcher) lookForPrimary() (findings, error) {
 	if err := w.forceVersion(&choice); err != nil {
 		return findings{}, err
 	}
-	w.choose(choice)
+	if err := w.choose(choice); err != nil {
+		return findings{}, err
+	}
 	content, err := w.generate(choice)
 	return findings{content: content}, err
 }
@@ -138,11 +140,19 @@ func (w *Watcher) keep(skipped []Skipped) findings {
 	return findings{wait: "the primary network's file " + path + " " + why}
 }
 
-func (w *Watcher) choose(choice Choice) {
-	if choice.Name != w.chosen.Name {
-		w.observer.Chosen(choice)
-	}
+// choose moves to another primary network, or stays. Only the file of the chosen one is
+// kept out of the runtime's sight.
+func (w *Watcher) choose(choice Choice) error {
+	former := w.chosen.Name
 	w.chosen = choice
+	if choice.Name == former {
+		return nil
+	}
+	w.observer.Chosen(choice)
+	if former == "" {
+		return nil
+	}
+	return w.restore(former)
 }
 
 func (w *Watcher) tellSkipped(files []File, skipped []Skipped) {
@@ -203,13 +213,13 @@ func rewriteVersion(path, version string) (string, error) {
 
 // act brings the target to what is wanted, or withdraws it.
 func (w *Watcher) act(now time.Time, f *findings) error {
-	if w.inPlace {
-		w.placed = w.want
-		return nil
-	}
 	files, err := ReadFolder(w.cfg.CNIConfigDir)
 	if err != nil {
 		return fmt.Errorf("cniConfigDir: %w", err)
+	}
+	if w.inPlace {
+		w.placed = w.want
+		return w.finish(*f, files)
 	}
 	other := besides(files, filepath.Base(w.target))
 	w.tellShadow(other)
@@ -226,10 +236,38 @@ func (w *Watcher) act(now time.Time, f *findings) error {
 	if w.want == nil {
 		return nil
 	}
-	if err := w.put(now, f, files); err != nil || w.thin == nil {
+	if err := w.put(now, f, files); err != nil {
 		return err
 	}
-	return w.finishThin()
+	return w.finish(*f, files)
+}
+
+// finish does what follows once the target is in place, and nothing while it is not.
+func (w *Watcher) finish(f findings, files []File) error {
+	if f.wait != "" {
+		return nil
+	}
+	if err := w.removeOthers(files); err != nil || !w.renames() || !w.auto {
+		return err
+	}
+	return w.rename(w.chosen.Name, w.chosen.Name+renamedSuffix)
+}
+
+// removeOthers removes the files of ours besides the target. Another kind of
+// installation left them, for thick and thin have names of their own by CNI version,
+// and the runtime takes what comes first, now or when the target is withdrawn.
+func (w *Watcher) removeOthers(files []File) error {
+	for _, f := range files {
+		if f.Name == filepath.Base(w.target) || !OwnFile(f) || OwnPlugin(f) == "" {
+			continue
+		}
+		path := filepath.Join(w.cfg.CNIConfigDir, f.Name)
+		if err := remove(path); err != nil {
+			return fmt.Errorf("the configuration of another installation of Multus is in the way: %w", err)
+		}
+		w.observer.Removed(path)
+	}
+	return nil
 }
 
 // tellShadow reports a file that comes before ours.
@@ -260,7 +298,7 @@ func (w *Watcher) lost(now time.Time, what string) bool {
 // primary network is chosen afresh.
 func (w *Watcher) withdraw() error {
 	w.want, w.placed, w.chosen = nil, nil, Choice{}
-	if err := os.Remove(w.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := remove(w.target); err != nil {
 		return fmt.Errorf("cannot withdraw the configuration: %w", err)
 	}
 	return nil

@@ -123,16 +123,16 @@ func parse(f File) (cniconf.Config, error) {
 	return cniconf.ParseWithFolder(f.Content, chained)
 }
 
-// besides tells which of a folder's files, other than the named one and Multus's
-// own, a runtime that takes the first valid file would take; "" for none.
+// besides tells which of a folder's files, other than the named one and those that run
+// Multus, a runtime that takes the first valid file would take; "" for none.
 func besides(files []File, name string) string {
 	var picks []string
 	for _, f := range files {
 		ext := filepath.Ext(f.Name)
-		if !slices.Contains([]string{".conf", ".conflist", ".json"}, ext) || f.Name == name || strings.HasPrefix(f.Name, ownPrefix) {
+		if !slices.Contains([]string{".conf", ".conflist", ".json"}, ext) || f.Name == name {
 			continue
 		}
-		if _, err := candidate(f); err == nil {
+		if conf, err := parse(f); err == nil && conf.Name() != "" && !conf.HasType(ownTypes...) {
 			picks = append(picks, f.Name)
 		}
 	}

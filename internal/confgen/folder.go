@@ -36,6 +36,31 @@ func ReadFolder(dir string) ([]File, error) {
 	return files, nil
 }
 
+// readRenamed reads the file of a primary network that was put out of sight, as if it
+// had its own name.
+func readRenamed(dir, name string) File {
+	path := filepath.Join(dir, name)
+	f := File{Name: name}
+	if f.Content, f.Err = readRegular(path + renamedSuffix); f.Err == nil {
+		f.Chained = gather.ReadPath(renamed{path: path}, path, "").Chained
+	}
+	return f
+}
+
+// renamed shows a file that was put out of sight under its own name.
+type renamed struct {
+	gather.OS
+	path string
+}
+
+// ReadFile is gather.Files's.
+func (r renamed) ReadFile(path string) ([]byte, error) {
+	if path == r.path {
+		path += renamedSuffix
+	}
+	return r.OS.ReadFile(path)
+}
+
 // readRegular is os.ReadFile for regular files: opening a pipe would wait for ever.
 func readRegular(path string) ([]byte, error) {
 	info, err := os.Stat(path)

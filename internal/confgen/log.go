@@ -24,6 +24,11 @@ func (o LogObserver) Written(path string) {
 	o.Log.Info("the file is in place", "file", path)
 }
 
+// Removed implements Observer.
+func (o LogObserver) Removed(path string) {
+	o.Log.Info("the configuration of another installation of Multus is removed", "file", path)
+}
+
 // Waiting implements Observer.
 func (o LogObserver) Waiting(reason string) {
 	o.Log.Warn("nothing can be generated now", "why", reason)

@@ -1,12 +1,16 @@
 package confgen
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 
 	cniversion "github.com/containernetworking/cni/pkg/version"
 
@@ -102,28 +106,6 @@ func (w *Watcher) generateThin(choice Choice) ([]byte, error) {
 	return content, nil
 }
 
-// finishThin does what follows once the target is in place: one configuration of ours
-// is enough, and the runtime takes the first; the primary network's file goes out of
-// its sight.
-func (w *Watcher) finishThin() error {
-	if !w.auto || w.placed == nil {
-		return nil
-	}
-	for _, name := range []string{FileName, FileName + "list"} {
-		path := filepath.Join(w.cfg.CNIConfigDir, name)
-		if path == w.target {
-			continue
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("an older configuration of ours is in the way: %w", err)
-		}
-	}
-	if !w.thin.Rename {
-		return nil
-	}
-	return w.rename(w.chosen.Name, w.chosen.Name+renamedSuffix)
-}
-
 // rename renames a file of the primary network's folder, where it is there.
 func (w *Watcher) rename(from, to string) error {
 	to = filepath.Join(w.source, to)
@@ -142,12 +124,115 @@ func (w *Watcher) rename(from, to string) error {
 // absence means nothing.
 func (w *Watcher) renames() bool { return w.thin != nil && w.thin.Rename }
 
-// restore brings the primary network's file back: at the end, or for a look of a run
-// that has not chosen one. Only a file of a certain name is touched: any other
-// may be a backup that somebody made.
+// restore brings the file of a primary network back that this run has put out of
+// sight, or that is named so that none is mistaken for it.
 func (w *Watcher) restore(name string) error {
 	if !w.renames() || !gone(filepath.Join(w.source, name)) {
 		return nil
 	}
 	return w.rename(name+renamedSuffix, name)
+}
+
+// bringBack undoes the renaming of a run that was killed, before this one chooses. The
+// file is known by its content, which a configuration of ours holds, or by the name
+// that multusMasterCNI gives; any other may be a backup that somebody made.
+func (w *Watcher) bringBack() error {
+	ours, err := ReadFolder(w.cfg.CNIConfigDir)
+	if err != nil {
+		return fmt.Errorf("cniConfigDir: %w", err)
+	}
+
+	if name := w.cfg.MultusMasterCNI; name != "" && w.renames() {
+		if err := w.restore(name); err != nil || !gone(filepath.Join(w.source, name)) {
+			return err
+		}
+	}
+	_, primary := held(ours)
+	if primary == nil {
+		return nil
+	}
+	files, err := ReadFolder(w.source)
+	if err != nil {
+		return fmt.Errorf("multusAutoconfigDir: %w", err)
+	}
+	renamed := ""
+	for _, f := range files {
+		if conf, err := candidate(f); err == nil && conf.Name() == primary.Name() {
+			return nil // it is back, or was never away
+		}
+		name, old := strings.CutSuffix(f.Name, renamedSuffix)
+		if old && renamed == "" && gone(filepath.Join(w.source, name)) && sameNetwork(readRenamed(w.source, name), *primary) {
+			renamed = name
+		}
+	}
+	if renamed == "" {
+		return nil
+	}
+	return w.rename(renamed+renamedSuffix, renamed)
+}
+
+// uncover sees to it that the runtime finds the primary network once our file, one of
+// files, is gone.
+func (w *Watcher) uncover(files []File) error {
+	if !w.auto || w.chosen.Name != "" && !w.renames() {
+		return nil
+	}
+	bring := w.bringBack
+	if w.chosen.Name != "" {
+		bring = func() error { return w.restore(w.chosen.Name) }
+	}
+	if err := bring(); err != nil {
+		return err
+	}
+	ours, primary := held(files)
+	if primary == nil {
+		return nil
+	}
+	candidates, err := ReadFolder(w.source)
+	if err != nil {
+		return fmt.Errorf("multusAutoconfigDir: %w", err)
+	}
+	if choice, _ := Choose(candidates, w.cfg); choice.Name == "" {
+		return fmt.Errorf("%s holds the only copy of the primary network's configuration: put one into %s first", filepath.Join(w.cfg.CNIConfigDir, ours), w.source)
+	}
+	return nil
+}
+
+// held is the primary network that a configuration of ours holds itself, and that file's
+// name; nil for none.
+func held(files []File) (ours string, primary *cniconf.Config) {
+	for _, f := range files {
+		if OwnFile(f) && OwnPlugin(f) != "" && primary == nil {
+			ours, primary = f.Name, inlined(f)
+		}
+	}
+	return ours, primary
+}
+
+// inlined is the first delegate in a configuration of ours; nil for none.
+func inlined(ours File) *cniconf.Config {
+	conf, err := parse(ours)
+	if err != nil {
+		return nil
+	}
+	raw, _ := conf.Plugins()[0].Object().Get("delegates")
+	var delegates []cniconf.Config
+	if json.Unmarshal(raw, &delegates) != nil || len(delegates) == 0 {
+		return nil
+	}
+	return &delegates[0]
+}
+
+// sameNetwork tells whether a file holds a network as a configuration of ours does,
+// where only the CNI version may be another (forceCNIVersion), and the order of keys.
+func sameNetwork(f File, held cniconf.Config) bool {
+	conf, err := candidate(f)
+	return err == nil && reflect.DeepEqual(values(conf), values(held))
+}
+
+func values(c cniconf.Config) (v any) {
+	d := json.NewDecoder(bytes.NewReader(c.WithCNIVersion("").Bytes()))
+	d.UseNumber()
+	_ = d.Decode(&v) // it was parsed before
+	return v
 }

@@ -2,6 +2,7 @@ package confgen
 
 import (
 	"bytes"
+	gocmp "cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -158,17 +159,21 @@ func (r *rig) has(file, primary string) {
 	}
 }
 
-const wroteList = "written /00-multus.conflist"
+const (
+	wroteList   = "written /00-multus.conflist"
+	removedOurs = "removed /00-multus.conf"
+	removedList = "removed /00-multus.conflist"
+)
 
 // TestC1_9ThinFileName: the name follows the CNI version, and no second file of ours
 // stays, which the runtime might take.
 func TestC1_9ThinFileName(t *testing.T) {
 	r := newThinRig(t, Thin{}, func(_ string, cfg *config.Config) { cfg.CNIVersion = "" })
-	r.write(FileName, `{"left":"by an older version"}`)
+	r.write(FileName, `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`) // an older version's
 	r.write("10-a.conflist", main10)
-	r.look("00-multus.conflist 10-a.conflist", "chosen 10-a.conflist"+choseFirst, wroteList)
+	r.look("00-multus.conflist 10-a.conflist", "chosen 10-a.conflist"+choseFirst, wroteList, removedOurs)
 	r.write("10-a.conflist", strings.Replace(main10, "1.0.0", "0.4.0", 1))
-	r.look("00-multus.conf 10-a.conflist", wroteOurs)
+	r.look("00-multus.conf 10-a.conflist", wroteOurs, removedList)
 	r.look("00-multus.conf 10-a.conflist")
 	r.w.cfg.CleanupConfigOnExit = true
 	if err := r.w.cleanUp(); err != nil {
@@ -241,6 +246,130 @@ func TestC1_2ThinRenames(t *testing.T) {
 	r.holds("05-my.conf.old 50-main.conflist")
 }
 
+// TestC1_2ThinRenamesThroughACrash: a run that was killed leaves the primary network's
+// file out of sight. The next one, whatever it is, finds it by what our file holds, and a
+// node is never left without any configuration.
+func TestC1_2ThinRenamesThroughACrash(t *testing.T) {
+	const ours, file = "00-multus.conflist", "50-main.conflist"
+	const chained = `{"cniVersion":"1.1.0","name":"side","plugins":[{"type":"bridge"}]}`
+	for name, tt := range map[string]struct {
+		primary string            // 50-main.conflist where it is not main10
+		then    map[string]string // what is written once the run was killed
+		next    func(*rig)        // the next run, where it is not the same again
+		restart string            // the folder after its first look
+		after   string            // and when it has ended
+		early   string            // and when it has ended before its first look; "" for the same
+		failure string
+	}{
+		"alone": {restart: ours + " 50-main.conflist.old", after: file},
+		"a backup that sorts first": {
+			then:    map[string]string{"05-my.conf.old": side20, "06-broken.conf.old": main10[:40]},
+			restart: ours + " 05-my.conf.old 06-broken.conf.old 50-main.conflist.old",
+			after:   "05-my.conf.old 06-broken.conf.old " + file,
+		},
+		"another network": { // which is not moved to
+			then:    map[string]string{"60-b.conf": side20},
+			restart: ours + " 50-main.conflist.old 60-b.conf", after: file + " 60-b.conf",
+		},
+		"its owner wrote it": {
+			then:    map[string]string{file: strings.Replace(main10, `"portMappings"`, `"bandwidth"`, 1), "05-my.conf.old": main10},
+			restart: ours + " 05-my.conf.old 50-main.conflist.old", after: "05-my.conf.old " + file,
+			early: "05-my.conf.old " + file + " 50-main.conflist.old",
+		},
+		"our file is Multus v4's": { // it sorts keys, and forces versions
+			then:    map[string]string{ours: `{"cniVersion":"1.0.0","name":"n","plugins":[{"delegates":[` + sorted(t, main10, "0.4.0") + `],"type":"multus"}]}`},
+			restart: ours + " 50-main.conflist.old", after: file,
+		},
+		"plugins of a folder": {
+			primary: chained,
+			restart: ours + " 50-main.conflist.old side", after: file + " side",
+		},
+		"nothing like it": { // edited, say: what our file holds is all there is
+			then:    map[string]string{"50-main.conflist.old": side20},
+			restart: ours + " 50-main.conflist.old", after: ours + " 50-main.conflist.old",
+			failure: "cleanupConfigOnExit: /00-multus.conflist holds the only copy of the primary network's configuration: put one into  first",
+		},
+		"no longer renamed": {
+			next:    func(r *rig) { r.w.thin = &Thin{} },
+			restart: ours + " " + file, after: file,
+		},
+		"thick": {
+			next:    func(r *rig) { r.w.thin = nil },
+			restart: FileName + " " + file, after: file,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			killed := func(t *testing.T) *rig {
+				r := newThinRig(t, Thin{Rename: true}, func(_ string, cfg *config.Config) { cfg.CleanupConfigOnExit = true })
+				if tt.primary != "" {
+					if err := os.Mkdir(r.path("side"), 0o755); err != nil {
+						t.Fatal(err)
+					}
+					r.write("side/tuning.conf", `{"type":"tuning"}`)
+				}
+				r.write(file, gocmp.Or(tt.primary, main10))
+				r.w.check(t.Context(), r.now)
+				for name, content := range tt.then {
+					r.write(name, content)
+				}
+				again, err := NewThin(r.w.cfg, r.rec, *r.w.thin)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.w = again
+				if tt.next != nil {
+					tt.next(r)
+				}
+				return r
+			}
+			ends := func(r *rig) {
+				t.Helper()
+				got := ""
+				if err := r.w.cleanUp(); err != nil {
+					got = strings.ReplaceAll(err.Error(), r.dir, "")
+				}
+				if got != tt.failure {
+					t.Errorf("cleanUp: %q, want %q", got, tt.failure)
+				}
+			}
+			r := killed(t)
+			r.w.check(t.Context(), r.now)
+			r.holds(tt.restart)
+			ends(r)
+			r.holds(tt.after)
+
+			early := killed(t) // and ended before its first look
+			ends(early)
+			early.holds(gocmp.Or(tt.early, tt.after))
+		})
+	}
+}
+
+// sorted is a configuration as Go's maps give it back, of another CNI version.
+func sorted(t *testing.T, conf, version string) string {
+	t.Helper()
+	var values map[string]any
+	if err := json.Unmarshal([]byte(conf), &values); err != nil {
+		t.Fatal(err)
+	}
+	values["cniVersion"] = version
+	raw, err := json.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// TestC1_2ThinRenamesOneFile: a network that is left for another comes back into sight.
+func TestC1_2ThinRenamesOneFile(t *testing.T) {
+	r := newThinRig(t, Thin{Rename: true}, nil)
+	r.write("50-main.conflist", main10)
+	r.look("00-multus.conflist 50-main.conflist.old", "chosen 50-main.conflist"+choseFirst, wroteList, "written /50-main.conflist.old")
+	r.write("20-b.conf", side20)
+	r.look("00-multus.conflist 20-b.conf.old 50-main.conflist", "chosen 20-b.conf"+choseFirst, "written /50-main.conflist", wroteList, "written /20-b.conf.old")
+	r.look("00-multus.conflist 20-b.conf.old 50-main.conflist")
+}
+
 // TestC1_2ThinTakesNoBackupForThePrimary: without a name, no file is brought back.
 func TestC1_2ThinTakesNoBackupForThePrimary(t *testing.T) {
 	r := newThinRig(t, Thin{Rename: true}, nil)
@@ -303,4 +432,71 @@ func watches(t *testing.T) (n int) {
 		}
 	}
 	return n
+}
+
+// TestC1_9NoFileOfAnotherInstallation: thick and thin have files of different names, and
+// the runtime would run the one that is left. A file of that name that runs no plugin
+// of ours is somebody else's.
+func TestC1_9NoFileOfAnotherInstallation(t *testing.T) {
+	const (
+		thinList = `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"multus","clusterNetwork":"/x"}]}`
+		thick    = `{"cniVersion":"1.0.0","name":"n","type":"multus-shim","clusterNetwork":"/x"}`
+		list     = "00-multus.conflist"
+	)
+	fixed := func(_ string, cfg *config.Config) {
+		cfg.MultusConfigFile = filepath.Join(t.TempDir(), "70-multus.conf")
+		if err := os.WriteFile(cfg.MultusConfigFile, []byte(thick), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inPlace := func(dir string, cfg *config.Config) {
+		cfg.MultusConfigFile = filepath.Join(dir, "70-multus.conf")
+		if err := os.WriteFile(cfg.MultusConfigFile, []byte(thick), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		thin   *Thin
+		adjust func(string, *config.Config)
+		left   map[string]string
+		want   string
+	}{
+		"thin to thick":       {nil, nil, map[string]string{list: thinList}, FileName + " 10-a.conflist"},
+		"thick to thin":       {&Thin{}, nil, map[string]string{FileName: thick}, list + " 10-a.conflist"},
+		"a file of the admin": {&Thin{}, nil, map[string]string{FileName: side20}, FileName + " " + list + " 10-a.conflist"},
+		"to a fixed file":     {nil, fixed, map[string]string{FileName: thick, list: thinList}, "10-a.conflist 70-multus.conf"},
+		"to one in its place": {nil, inPlace, map[string]string{FileName: thick, list: thinList}, "10-a.conflist 70-multus.conf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, tt.adjust)
+			r.w.thin = tt.thin
+			for name, content := range tt.left {
+				r.write(name, content)
+			}
+			r.w.check(t.Context(), r.now) // no primary network yet: what is there keeps the node going
+			r.write("10-a.conflist", main10)
+			r.w.check(t.Context(), r.now)
+			r.holds(tt.want)
+			if want := tt.left[FileName] == side20; (r.w.shadow == FileName) != want {
+				t.Errorf("shadowed by %q", r.w.shadow)
+			}
+		})
+	}
+}
+
+// TestC1_9OtherFileStaysUntilOursIsThere: while another program keeps removing ours, the
+// one that it leaves is all that the node has.
+func TestC1_9OtherFileStaysUntilOursIsThere(t *testing.T) {
+	r := newRig(t, nil)
+	r.write("10-a.conflist", main10)
+	r.w.check(t.Context(), r.now)
+	for range 2 {
+		r.remove(FileName)
+		r.write("00-multus.conflist", `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"multus"}]}`)
+		r.w.check(t.Context(), r.now)
+	}
+	r.holds("00-multus.conflist 10-a.conflist")
+	r.now = r.now.Add(time.Second)
+	r.w.check(t.Context(), r.now)
+	r.holds("00-multus.conf 10-a.conflist")
 }

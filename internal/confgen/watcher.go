@@ -33,6 +33,7 @@ type Observer interface {
 	Chosen(Choice)                    // another primary network than before
 	Skipped(Skipped)                  // once per content of the file
 	Written(path string)              // a file was put in place
+	Removed(path string)              // a file that another installation of Multus left
 	Waiting(reason string)            // nothing can be generated now
 	Lost(what string, withdrawn bool) // what the configuration rests on is gone; withdrawn: so is the configuration
 	// Foreign: another program changed our file, which is put right after a while.
@@ -183,13 +184,32 @@ func (w *Watcher) watch(notify *fsnotify.Watcher) {
 	}
 }
 
-// cleanUp ends a Run.
+// cleanUp ends a Run. Our file goes last, and only when what the runtime takes instead
+// is there.
 func (w *Watcher) cleanUp() error {
 	if !w.cfg.CleanupConfigOnExit || w.inPlace {
 		return nil
 	}
-	if err := os.Remove(w.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	files, err := ReadFolder(w.cfg.CNIConfigDir)
+	if err == nil {
+		err = w.uncover(files)
+	}
+	if err == nil {
+		err = w.removeOthers(files)
+	}
+	if err == nil {
+		err = remove(w.target)
+	}
+	if err != nil {
 		return fmt.Errorf("cleanupConfigOnExit: %w", err)
 	}
-	return w.restore(w.chosen.Name)
+	return nil
+}
+
+// remove removes a file if it is there.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -50,6 +50,7 @@ func brief(text string) string {
 func (r *recorder) Chosen(c Choice)                  { r.add("chosen %s: %s", c.Name, c.Why) }
 func (r *recorder) Skipped(s Skipped)                { r.add("skipped %s: %s", s.Name, s.Reason) }
 func (r *recorder) Written(path string)              { r.add("written %s", path) }
+func (r *recorder) Removed(path string)              { r.add("removed %s", path) }
 func (r *recorder) Waiting(reason string)            { r.add("%s", reason) }
 func (r *recorder) Lost(what string, withdrawn bool) { r.add("lost %s, withdrawn %t", what, withdrawn) }
 

@@ -135,7 +135,8 @@ func (m *metrics) watch(d *Daemon) {
 }
 
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	// Each scrape reads the whole ledger, and anybody may ask.
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 1})
 }
 
 func (m *metrics) observe(r api.Report) {

@@ -1,22 +1,28 @@
 package daemon
 
 import (
+	"context"
+	"encoding/base64"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/multus-thick/multus/api"
 	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/cniconf"
 	"github.com/multus-thick/multus/internal/plan"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/scrape.txt anew")
@@ -66,6 +72,51 @@ func TestI4_Scrape(t *testing.T) {
 	want, err := os.ReadFile(file)
 	r.Must(err)
 	r.Same("the scrape", string(want), got)
+}
+
+// Whoever scrapes often costs no more than a reading of the ledger at a time, which goes
+// through libcni's results once, whatever v4 left.
+func TestI4_ScrapeReadsOnce(t *testing.T) {
+	r := prepare(t, nil)
+	r.Must(os.MkdirAll(filepath.Join(r.d.Config.CNIDir, "results"), 0o700))
+	for i := range 30 {
+		scratch := fmt.Sprintf(`[{"Name":"n","Bytes":%q}]`, base64.StdEncoding.EncodeToString([]byte(`{"name":"n","type":"x"}`)))
+		r.Must(os.WriteFile(filepath.Join(r.d.Config.CNIDir, fmt.Sprintf("sandbox-%d", i)), []byte(scratch), 0o600))
+	}
+	opened := check.Opens(t, filepath.Join(r.d.Config.CNIDir, "results"))
+	if text := r.scrape(); !strings.Contains(text, `multus_attachments{network="n"} 30`) {
+		t.Errorf("the scrape lacks v4's:\n%s", text)
+	}
+	r.Same("read by a scrape", []string{""}, opened())
+	if n := len(r.d.recorded()); n != 30 {
+		t.Errorf("%d records", n)
+	}
+	r.Same("read by the publisher", []string{""}, opened())
+
+	slow, asked := make(chan struct{}), make(chan struct{}, 2)
+	r.d.metrics.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "slow", Help: "Slow."}, func() float64 {
+		asked <- struct{}{}
+		<-slow
+		return 0
+	}))
+	handler := r.d.metricsHandler()
+	scrape := func() int {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequestWithContext(context.WithoutCancel(r.Context()), http.MethodGet, api.PathMetrics, nil))
+		return w.Code
+	}
+	first, second := make(chan int), make(chan int, 1)
+	go func() { first <- scrape() }()
+	<-asked
+	go func() { second <- scrape() }()
+	select {
+	case code := <-second:
+		second <- code
+	case <-asked:
+		t.Error("two scrapes at once")
+	}
+	close(slow)
+	r.Same("answers", []int{http.StatusOK, http.StatusServiceUnavailable}, []int{<-first, <-second})
 }
 
 // call asks the socket's handlers without a socket.

@@ -170,15 +170,15 @@ func says(pod gather.Pod, entries []netspec.StatusEntry) bool {
 
 // recorded reads all records; what cannot be read is for others to report.
 func (d *Daemon) recorded() []attach.Record {
-	ids, err := d.ledger.List()
+	listed, err := d.ledger.All()
 	if err != nil {
 		d.Log.Error("the ledger cannot be read", "error", err)
 		return nil
 	}
 	var all []attach.Record
-	for _, id := range ids {
-		if rec, err := d.ledger.Load(id); err == nil {
-			all = append(all, rec)
+	for _, l := range listed {
+		if l.Err == nil {
+			all = append(all, l.Record)
 		}
 	}
 	return all

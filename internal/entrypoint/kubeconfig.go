@@ -89,21 +89,11 @@ func (k *kubeconfig) write() error {
 	if err != nil {
 		return err
 	}
-	// A file that cannot be read is written; that tells what is wrong with the place.
-	info, err := os.Lstat(k.path)
-	if err == nil && info.Mode() == secretMode {
-		if old, err := os.ReadFile(k.path); err == nil && bytes.Equal(old, content) {
-			return nil
-		}
+	written, err := atomicfile.Keep(k.path, content, secretMode)
+	if written && err == nil {
+		k.log.Info("the file is in place", "file", k.path)
 	}
-	if err := os.Mkdir(filepath.Dir(k.path), folderMode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if err := atomicfile.Write(k.path, content, secretMode); err != nil {
-		return err
-	}
-	k.log.Info("the file is in place", "file", k.path)
-	return nil
+	return err
 }
 
 func (k *kubeconfig) content() ([]byte, error) {

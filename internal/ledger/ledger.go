@@ -136,21 +136,23 @@ func (l *Ledger) Recorded(id string) bool {
 
 // Load is attach.Ledger's. An error that says nothing about the record, such as too
 // many open files, is not ErrDamaged: the record is not set aside for it.
-func (l *Ledger) Load(id string) (attach.Record, error) {
+func (l *Ledger) Load(id string) (attach.Record, error) { return l.load(id, l.resultsOf) }
+
+func (l *Ledger) load(id string, results results) (attach.Record, error) {
 	path, err := l.path(id)
 	if err != nil {
 		return attach.Record{}, err
 	}
 	elements, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return l.loadCached(id)
+		return l.loadCached(id, results)
 	}
 	if err != nil {
 		return attach.Record{}, err
 	}
 	raw, ours := elements[0].Get(sealKey)
 	if !ours {
-		return l.loadV4(id, elements)
+		return l.loadV4(id, elements, results)
 	}
 	r, err := unseal(raw)
 	if err == nil && r.Sandbox.ContainerID != id {
@@ -274,12 +276,23 @@ func prune(dir string) error {
 	return errors.Join(failed...)
 }
 
-// List is attach.Ledger's: the sandboxes with a file of their own. Sandboxes of which
-// only libcni's cache is left are not among them: 300 000 stale results are found on
-// real nodes, none of their names tells the sandbox for certain, and to open them
-// all takes too long. Load finds them by id. Temporary files that nobody finishes
-// are removed on the way.
-func (l *Ledger) List() ([]string, error) {
+// All is attach.Ledger's. Sandboxes of which only libcni's cache is left are not among
+// them: 300 000 stale results are found on real nodes, none of their names tells the
+// sandbox for certain, and to open them all takes too long. Load finds them by id.
+func (l *Ledger) All() ([]attach.Listed, error) {
+	ids, err := l.list()
+	all := make([]attach.Listed, len(ids))
+	results := l.resultsOfAll(ids)
+	for i, id := range ids {
+		rec, err := l.load(id, results)
+		all[i] = attach.Listed{ContainerID: id, Record: rec, Err: err}
+	}
+	return all, err
+}
+
+// list names the sandboxes with a file of their own. Temporary files that nobody
+// finishes are removed on the way.
+func (l *Ledger) list() ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -113,7 +113,7 @@ func TestR2SaveRefusesAnEmptyRecord(t *testing.T) {
 
 func TestI2_NoLedgerYet(t *testing.T) {
 	l := ledger(t)
-	ids, err := l.List()
+	ids, err := l.list()
 	unfinished, err2 := l.Unfinished()
 	if len(ids)+len(unfinished)+l.Damaged() != 0 || errors.Join(err, err2, l.Remove(id), l.Evict(id)) != nil {
 		t.Errorf("%v, %v, %d; %v, %v", ids, unfinished, l.Damaged(), err, err2)
@@ -188,8 +188,8 @@ func TestT15DamagedRecord(t *testing.T) {
 			if _, err := l.Load(id); !errors.Is(err, attach.ErrNoRecord) || l.Damaged() != 1 {
 				t.Errorf("after SetAside Load gives %v; %d are kept", err, l.Damaged())
 			}
-			if ids, err := l.List(); err != nil || !slices.Equal(ids, []string{"bystander"}) {
-				t.Errorf("List gives %q, %v", ids, err)
+			if ids, err := l.list(); err != nil || !slices.Equal(ids, []string{"bystander"}) {
+				t.Errorf("list gives %q, %v", ids, err)
 			}
 		})
 	}
@@ -375,16 +375,16 @@ func TestR15ListNamesRecordsAlone(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(l.dir, ".tmp-1"), old, old); err != nil {
 		t.Fatal(err)
 	}
-	ids, err := l.List()
+	ids, err := l.list()
 	if want := []string{"a.1", "b"}; err != nil || !slices.Equal(ids, want) {
-		t.Errorf("List gives %q, %v, want %q", ids, err, want)
+		t.Errorf("list gives %q, %v, want %q", ids, err, want)
 	}
 	want := []string{"-dash", ".damaged/d.1", ".hidden", ".lock/c", ".tmp-2", "a.1", "b", "link", "results/net-c-eth0"}
 	if diff := cmp.Diff(want, files(t, l.dir)); diff != "" {
 		t.Errorf("List should remove what a killed writer left, and nothing else:\n%s", diff)
 	}
 	write(t, filepath.Join(l.dir, "x"), nil)
-	if _, err := New(filepath.Join(l.dir, "x"), "").List(); !errors.Is(err, unix.ENOTDIR) {
+	if _, err := New(filepath.Join(l.dir, "x"), "").list(); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a ledger that is no folder gives %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/cniconf"
@@ -91,8 +92,8 @@ func outline(c cniconf.Config) json.RawMessage {
 // interface, it is left empty for the first attachment, whose name the runtime
 // tells, and is net<index> for the others (contract 1.6). What v4 attached later, on
 // demand, is in the cache alone and comes last (contract 1.18).
-func (l *Ledger) loadV4(id string, elements []cniconf.Object) (attach.Record, error) {
-	cached, err := l.cached(id)
+func (l *Ledger) loadV4(id string, elements []cniconf.Object, results results) (attach.Record, error) {
+	cached, err := l.cached(id, results)
 	if err != nil {
 		return attach.Record{}, err
 	}
@@ -215,20 +216,15 @@ func match(cached []cacheEntry, a plan.Attachment, all []plan.Attachment) int {
 }
 
 // cached reads libcni's results of a sandbox, the usual primary interface first, then
-// by name. Names of files hold the id somewhere, between network and interface, which
-// may hold dashes too: the file tells whose it is.
-func (l *Ledger) cached(id string) ([]cacheEntry, error) {
-	dir := filepath.Join(l.dir, resultsDir)
-	names, err := names(dir)
+// by name.
+func (l *Ledger) cached(id string, results results) ([]cacheEntry, error) {
+	names, err := results(id)
 	if err != nil {
 		return nil, fmt.Errorf("libcni's result cache: %w", err)
 	}
 	var found []cacheEntry
 	for _, name := range names {
-		if !strings.Contains(name, "-"+id+"-") {
-			continue
-		}
-		c, err := readCached(filepath.Join(dir, name))
+		c, err := readCached(filepath.Join(l.dir, resultsDir, name))
 		if passing(err) {
 			return nil, fmt.Errorf("libcni's result cache: %w", err)
 		}
@@ -240,6 +236,53 @@ func (l *Ledger) cached(id string) ([]cacheEntry, error) {
 	rank := func(c cacheEntry) string { return strings.TrimPrefix(c.IfName, "eth0") }
 	slices.SortFunc(found, func(a, b cacheEntry) int { return strings.Compare(rank(a), rank(b)) })
 	return found, nil
+}
+
+// results finds the files of libcni's cache that may be a sandbox's. Their names hold
+// the id somewhere, between network and interface, which may hold dashes too: the file
+// itself tells whose it is.
+type results func(id string) (names []string, err error)
+
+// resultsOf is results for one sandbox.
+func (l *Ledger) resultsOf(id string) ([]string, error) {
+	all, err := names(filepath.Join(l.dir, resultsDir))
+	return slices.DeleteFunc(all, func(name string) bool { return !strings.Contains(name, "-"+id+"-") }), err
+}
+
+// resultsOfAll is results for many sandboxes: the folder, which may be crowded, is
+// listed when the first of them needs it, and not again.
+func (l *Ledger) resultsOfAll(ids []string) results {
+	index := sync.OnceValues(func() (map[string][]string, error) {
+		found := make(map[string][]string, len(ids))
+		for _, id := range ids {
+			found[id] = nil
+		}
+		all, err := names(filepath.Join(l.dir, resultsDir))
+		for _, name := range all {
+			for _, id := range betweenDashes(name) {
+				if known, wanted := found[id]; wanted && !slices.Contains(known, name) {
+					found[id] = append(known, name)
+				}
+			}
+		}
+		return found, err
+	})
+	return func(id string) ([]string, error) {
+		found, err := index()
+		return found[id], err
+	}
+}
+
+// betweenDashes are the parts of a name with a dash on either side.
+func betweenDashes(name string) (parts []string) {
+	for i := range name {
+		for j := i + 1; name[i] == '-' && j < len(name); j++ {
+			if name[j] == '-' {
+				parts = append(parts, name[i+1:j])
+			}
+		}
+	}
+	return parts
 }
 
 // readCached reads one file of the cache. A damaged one is as good as none.
@@ -277,8 +320,8 @@ func names(dir string) ([]string, error) {
 }
 
 // loadCached makes a record of libcni's cache alone.
-func (l *Ledger) loadCached(id string) (attach.Record, error) {
-	cached, err := l.cached(id)
+func (l *Ledger) loadCached(id string, results results) (attach.Record, error) {
+	cached, err := l.cached(id, results)
 	if err != nil {
 		return attach.Record{}, err
 	}
@@ -294,7 +337,7 @@ func (l *Ledger) loadCached(id string) (attach.Record, error) {
 
 // removeCached removes what libcni's cache still holds of a sandbox.
 func (l *Ledger) removeCached(id string) error {
-	cached, err := l.cached(id)
+	cached, err := l.cached(id, l.resultsOf)
 	for _, c := range cached {
 		if gone := os.Remove(c.path); !errors.Is(gone, os.ErrNotExist) {
 			err = errors.Join(err, gone)

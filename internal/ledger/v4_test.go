@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
@@ -20,6 +19,7 @@ import (
 	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/cniconf"
 	"github.com/multus-thick/multus/internal/plan"
+	"github.com/multus-thick/multus/internal/testkit/check"
 )
 
 // scratch is a record as Multus v4 declares it (contract 1.9): the keys, the types
@@ -181,8 +181,8 @@ func TestC1_20SandboxOfV4(t *testing.T) {
 	none := map[string]json.RawMessage{}
 	l, want := v4Node(t), fromCache(t)
 	same(t, want, load(t, l, v4ID))
-	if ids, err := l.List(); err != nil || !slices.Equal(ids, []string{v4ID}) {
-		t.Errorf("List gives %q, %v", ids, err)
+	if ids, err := l.list(); err != nil || !slices.Equal(ids, []string{v4ID}) {
+		t.Errorf("list gives %q, %v", ids, err)
 	}
 
 	remove(t, l.result("net-a", "lan0"))
@@ -224,8 +224,8 @@ func TestC1_20SandboxInTheCacheAlone(t *testing.T) {
 	want.Origin = attach.Cache
 	want.Plan.Attachments[1].Network, want.Plan.Attachments[2].Network, want.Plan.Attachments[2].Request = "net-a", "net-b", plan.Request{}
 	same(t, want, load(t, l, v4ID))
-	if ids, err := l.List(); err != nil || len(ids) != 0 {
-		t.Errorf("List gives %q, %v", ids, err)
+	if ids, err := l.list(); err != nil || len(ids) != 0 {
+		t.Errorf("list gives %q, %v", ids, err)
 	}
 	if err := l.Remove(v4ID); err != nil {
 		t.Fatal(err)
@@ -373,53 +373,62 @@ func TestR15CrowdedCache(t *testing.T) {
 	l := New(dir, "boot")
 	entry(t, l, "n-"+id+"-eth0", nil)
 	write(t, filepath.Join(dir, v4ID), content(t, filepath.Join("testdata/v4-state", v4ID)))
-	opened := watchOpens(t, results)
+	opens := check.Opens(t, results)
 
 	r, err := l.Load(id)
 	_, none := l.Load("unknown")
 	v4, err2 := l.Load(v4ID)
-	ids, err3 := l.List()
+	ids, err3 := l.list()
 	unfinished, err4 := l.Unfinished()
 	if errors.Join(err, err2, err3, err4) != nil || !errors.Is(none, attach.ErrNoRecord) || len(r.Plan.Attachments) != 1 || len(v4.Plan.Attachments) != 3 ||
 		!slices.Equal(ids, []string{v4ID}) || len(unfinished) != 0 {
 		t.Fatalf("%v %v %v %v %v; %d and %d attachments, %q, %q", err, none, err2, err3, err4, len(r.Plan.Attachments), len(v4.Plan.Attachments), ids, unfinished)
 	}
-	if got, want := opened(), []string{"n-" + id + "-eth0"}; !slices.Equal(got, want) {
+	opened := slices.DeleteFunc(opens(), func(name string) bool { return name == "" })
+	if got, want := opened, []string{"n-" + id + "-eth0"}; !slices.Equal(got, want) {
 		t.Errorf("%d files of the cache were opened, such as %q; want %q", len(got), got[:min(len(got), 3)], want)
 	}
 }
 
-// watchOpens tells which files of a folder are opened from now on.
-func watchOpens(t *testing.T, dir string) func() []string {
-	t.Helper()
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN); err != nil {
-		t.Fatal(err)
-	}
-	return func() []string {
-		var names []string
-		buf := make([]byte, 1<<20)
-		for {
-			n, err := unix.Read(fd, buf)
-			if errors.Is(err, unix.EAGAIN) {
-				return names
+// A pass over all records reads no more than there is to read, however many of v4 are
+// among them: each result that is somebody's once, and the folder once or, where all
+// records are ours, not at all.
+func TestR15OnePassOverTheCache(t *testing.T) {
+	const sandboxes = 50
+	for name, v4 := range map[string]int{"all of v4": sandboxes, "some of v4": 3, "all ours": 0} {
+		t.Run(name, func(t *testing.T) {
+			l := New(t.TempDir(), "boot")
+			var want []attach.Listed
+			var opened []string
+			for i := range sandboxes {
+				id := fmt.Sprintf("sb-%02d-x", i) // dashes are legal
+				file := "n-a-" + id + "-net-1"
+				entry(t, l, file, map[string]any{"containerId": id, "networkName": "n-a", "ifName": "net-1"})
+				entry(t, l, "n-a-gone-"+id+"-eth0", map[string]any{"containerId": "gone"})
+				if i < v4 {
+					write(t, filepath.Join(l.dir, id), content(t, filepath.Join("testdata/v4-state", v4ID)))
+					opened = append(opened, file, "n-a-gone-"+id+"-eth0")
+				} else {
+					ours := record(t)
+					ours.Sandbox.ContainerID = id
+					save(t, l, ours)
+				}
+				want = append(want, attach.Listed{ContainerID: id, Record: load(t, l, id)})
 			}
+			if v4 > 0 {
+				opened = append(opened, "")
+			}
+			opens := check.Opens(t, filepath.Join(l.dir, resultsDir))
+			got, err := l.All()
 			if err != nil {
 				t.Fatal(err)
 			}
-			for rest := buf[:n]; len(rest) > 0; {
-				event := (*unix.InotifyEvent)(unsafe.Pointer(&rest[0]))
-				name := strings.TrimRight(string(rest[unix.SizeofInotifyEvent:][:event.Len]), "\x00")
-				if event.Mask&unix.IN_ISDIR == 0 {
-					names = append(names, name)
-				}
-				rest = rest[unix.SizeofInotifyEvent+int(event.Len):]
-			}
-		}
+			same(t, want, got)
+			read := opens()
+			slices.Sort(opened)
+			slices.Sort(read)
+			same(t, opened, read)
+		})
 	}
 }
 

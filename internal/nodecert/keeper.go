@@ -80,29 +80,88 @@ func (k *Keeper) Problem() error {
 	}
 }
 
-// Run keeps the certificate until ctx ends. Failures are logged and tried again.
+// Run keeps the certificate until ctx ends. Failures are logged and tried again. A request
+// may wait long for its approval: what is stored is looked at all the while, and where
+// somebody else has renewed it, nothing is waited for any more.
 func (k *Keeper) Run(ctx context.Context) {
 	pause, next := retry, time.Time{}
+	var pending *request
+	defer func() { pending.end() }()
 	for ctx.Err() == nil {
 		now := time.Now()
 		k.look(now)
-		if !now.Before(k.renew) && !now.Before(next) {
-			if err := k.ask(ctx); err == nil {
+		due := !now.Before(k.renew)
+		switch {
+		case !due && pending != nil:
+			pending.end()
+			pending = nil
+			k.Log.Info("somebody else has renewed the client certificate, the request is given up", "file", k.store.current())
+		case due && pending == nil && !now.Before(next):
+			pending = k.ask(ctx, now)
+		}
+		sleep := tick
+		if !due {
+			sleep = min(tick, time.Until(k.renew))
+		}
+		select {
+		case <-ctx.Done():
+		case got := <-pending.answered():
+			pending.end()
+			pending = nil
+			if err := k.accept(got); err == nil {
 				pause = retry
 			} else if ctx.Err() == nil {
 				delay := pause.Step()
 				next = time.Now().Add(delay)
 				k.Log.Error("no new client certificate", "again in", delay.Round(time.Second).String(), "error", err)
 			}
-		}
-		sleep := tick
-		if until := time.Until(k.renew); until > 0 {
-			sleep = min(tick, until)
-		}
-		select {
-		case <-ctx.Done():
 		case <-time.After(sleep):
 		}
+	}
+}
+
+// request is a certificate that is asked for. Nil is none.
+type request struct {
+	stop   context.CancelFunc
+	answer chan answer
+}
+
+// answer is certificate and key in PEM, or why there are none.
+type answer struct {
+	content []byte
+	err     error
+}
+
+// ask asks for a new pair, with the current one while that is good.
+func (k *Keeper) ask(ctx context.Context, now time.Time) *request {
+	var own []byte
+	if k.pair != nil && now.Before(k.pair.Leaf.NotAfter) {
+		own = k.content
+	}
+	ctx, stop := context.WithCancel(ctx)
+	r := &request{stop, make(chan answer, 1)}
+	go func() {
+		defer close(r.answer)
+		content, err := k.obtain(ctx, own)
+		r.answer <- answer{content, err}
+	}()
+	return r
+}
+
+func (r *request) answered() <-chan answer {
+	if r == nil {
+		return nil
+	}
+	return r.answer
+}
+
+// end gives a request up, and returns when nothing of it is left.
+func (r *request) end() {
+	if r == nil {
+		return
+	}
+	r.stop()
+	for range r.answer {
 	}
 }
 
@@ -153,25 +212,24 @@ func (k *Keeper) take(pair *tls.Certificate, content []byte) {
 	k.until = pair.Leaf.NotAfter
 }
 
-// ask gets a new pair and stores it.
-func (k *Keeper) ask(ctx context.Context) (err error) {
+// accept stores the new pair of an answer.
+func (k *Keeper) accept(a answer) (err error) {
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.last = err
 	}()
-	content, err := k.obtain(ctx)
-	if err != nil {
-		return err
+	if a.err != nil {
+		return a.err
 	}
-	pair, err := parse(content)
+	pair, err := parse(a.content)
 	if err != nil {
 		return fmt.Errorf("the signer's answer: %w", err)
 	}
-	if err := k.store.save(content, time.Now()); err != nil {
+	if err := k.store.save(a.content, time.Now()); err != nil {
 		return err
 	}
-	k.take(pair, content)
+	k.take(pair, a.content)
 	k.Log.Info("a client certificate is in place", "file", k.store.current(), "until", pair.Leaf.NotAfter.Format(time.RFC3339))
 	return nil
 }

@@ -1,9 +1,11 @@
 package nodecert
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -13,16 +15,40 @@ import (
 )
 
 // WriteKubeconfig writes a kubeconfig for the bootstrap's cluster whose user has the
-// kept certificate.
+// kept certificate. A file that is right already is left alone.
 func (k *Keeper) WriteKubeconfig(path string) error {
 	content, err := k.kubeconfig()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
-		return err
+	written, err := atomicfile.Keep(path, content, secretMode)
+	if written && err == nil {
+		k.Log.Info("the file is in place", "file", path)
 	}
-	return atomicfile.Write(path, content, secretMode)
+	return err
+}
+
+// KeepKubeconfig writes the kubeconfig again, until ctx ends, when the bootstrap's cluster
+// is another (its address, its CA), or when another program has damaged the file.
+func (k *Keeper) KeepKubeconfig(ctx context.Context, path string) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	failing := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := k.WriteKubeconfig(path)
+		switch {
+		case err == nil:
+			failing = ""
+		case err.Error() != failing: // tell it once
+			failing = err.Error()
+			k.Log.Error("the kubeconfig is not up to date", "error", err)
+		}
+	}
 }
 
 func (k *Keeper) kubeconfig() ([]byte, error) {

@@ -3,12 +3,18 @@ package nodecert_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,8 +28,11 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/multus-thick/multus/internal/approver"
+	"github.com/multus-thick/multus/internal/atomicfile"
 	"github.com/multus-thick/multus/internal/kube"
 	"github.com/multus-thick/multus/internal/nodecert"
 	"github.com/multus-thick/multus/internal/testkit/apiserver"
@@ -275,6 +284,84 @@ func TestC1_16DamageIsPutRight(t *testing.T) {
 	n.Same("askers", []string{kubelet}, n.askers())
 }
 
+// TestC1_16SomebodyElseRenews: nobody approves what is asked for, and yet a pair that
+// comes into the folder counts, what happens to it is put right, and no more is asked.
+func TestC1_16SomebodyElseRenews(t *testing.T) {
+	n := newNode(t)
+	given := make(chan struct{})
+	o := n.options()
+	o.Log = slog.New(slog.NewTextHandler(writer(func(line []byte) {
+		if bytes.Contains(line, []byte("the request is given up")) {
+			close(given)
+		}
+	}), nil))
+	keeper, err := nodecert.New(o)
+	n.Must(err)
+	stop := n.background(keeper.Run)
+	n.Eventually("it asks", func() bool { return len(n.CSRs()) > 0 })
+	put := func(pem []byte) {
+		t.Helper()
+		n.Must(os.MkdirAll(filepath.Dir(n.current()), 0o755))
+		n.Must(atomicfile.Write(n.current(), pem, 0o600))
+	}
+	old := pair(t, time.Now().Add(-9*time.Hour), time.Now().Add(time.Hour)) // due to be renewed
+	put(old)
+	n.Eventually("the pair counts", func() bool { return keeper.Problem() == nil })
+	n.Must(os.Remove(n.current()))
+	n.Eventually("the pair is put back", func() bool {
+		now, err := os.ReadFile(n.current())
+		return err == nil && bytes.Equal(now, old)
+	})
+
+	fresh := pair(t, time.Now().Add(-time.Minute), time.Now().Add(9*time.Hour))
+	put(fresh)
+	select {
+	case <-given:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for its own request still")
+	}
+	n.approve()
+	n.Eventually("the answer is there", func() bool {
+		status, _ := n.CSRs()[0]["status"].(apiserver.Object)
+		return status["certificate"] != nil
+	})
+	stop()
+	now, err := os.ReadFile(n.current())
+	n.Must(err)
+	n.Same("stored", string(fresh), string(now))
+	n.Same("askers", []string{kubelet}, n.askers())
+}
+
+// writer is an io.Writer that is told each line.
+type writer func([]byte)
+
+// Write is io.Writer's.
+func (w writer) Write(line []byte) (int, error) {
+	w(line)
+	return len(line), nil
+}
+
+// pair is a certificate of this node's and its key, of some authority.
+func pair(t *testing.T, from, to time.Time) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: multus, Organization: []string{nodecert.Organization}}, NotBefore: from, NotAfter: to,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})...)
+}
+
 // TestC1_16DenialAndAbsenceAreTold, and outlived.
 func TestC1_16DenialAndAbsenceAreTold(t *testing.T) {
 	n := newNode(t)
@@ -329,6 +416,44 @@ func TestC1_16KubeconfigServes(t *testing.T) {
 		_, err := client.Live(t.Context(), "shop", "absent")
 		return err != nil && strings.Contains(err.Error(), "not found")
 	})
+}
+
+// TestC1_16KubeconfigFollows: the cluster gets another CA, or another address, and other
+// programs do what they do.
+func TestC1_16KubeconfigFollows(t *testing.T) {
+	n := newNode(t)
+	keeper, err := nodecert.New(n.options())
+	n.Must(err)
+	bootstrap, path := n.options().Bootstrap, filepath.Join(n.dir, "out", "kubeconfig")
+	n.Must(keeper.WriteKubeconfig(path))
+	n.background(func(ctx context.Context) { keeper.KeepKubeconfig(ctx, path) })
+	cluster := func() *clientcmdapi.Cluster {
+		file, err := clientcmd.LoadFromFile(path)
+		if err != nil || file.Clusters["multus"] == nil {
+			return &clientcmdapi.Cluster{}
+		}
+		return file.Clusters["multus"]
+	}
+	before := cluster()
+	change := func(edit func(*clientcmdapi.Cluster)) {
+		t.Helper()
+		file, err := clientcmd.LoadFromFile(bootstrap)
+		n.Must(err)
+		for _, c := range file.Clusters {
+			edit(c)
+		}
+		n.Must(clientcmd.WriteToFile(*file, bootstrap))
+	}
+	change(func(c *clientcmdapi.Cluster) { c.Server = "https://api.example:6443" })
+	n.Eventually("the address follows", func() bool { return cluster().Server == "https://api.example:6443" })
+	n.Same("CA", string(before.CertificateAuthorityData), string(cluster().CertificateAuthorityData))
+
+	ca := filepath.Join(n.dir, "ca.crt")
+	n.Must(os.WriteFile(ca, []byte("CA 1"), 0o600))
+	change(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData, c.CertificateAuthority = nil, ca })
+	n.Eventually("the CA is that of a file", func() bool { return string(cluster().CertificateAuthorityData) == "CA 1" })
+	n.Must(os.WriteFile(ca, []byte("CA 2"), 0o600))
+	n.Eventually("the CA follows", func() bool { return string(cluster().CertificateAuthorityData) == "CA 2" })
 }
 
 func TestC1_16Mistakes(t *testing.T) {

@@ -38,8 +38,9 @@ const answerTimeout = 15 * time.Minute
 // answerPause is how often a request is looked at.
 var answerPause = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 12, Cap: 10 * time.Second}
 
-// obtain asks for a certificate and waits for it. It returns certificate and key in PEM.
-func (k *Keeper) obtain(ctx context.Context) ([]byte, error) {
+// obtain asks for a certificate and waits for it; own is the current pair, nil for none.
+// It returns certificate and key in PEM. It does not touch what Run's goroutine has.
+func (k *Keeper) obtain(ctx context.Context, own []byte) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -53,13 +54,13 @@ func (k *Keeper) obtain(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, name, err := k.request(ctx, block("CERTIFICATE REQUEST", signing))
+	client, name, err := k.post(ctx, own, block("CERTIFICATE REQUEST", signing))
 	if err != nil {
 		return nil, err
 	}
 	defer client.Client.CloseIdleConnections()
 	k.Log.Info("a client certificate is asked for", "request", name)
-	certificate, err := answer(ctx, client, name)
+	certificate, err := await(ctx, client, name)
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +71,10 @@ func block(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// request makes the request with the current certificate, and with the bootstrap's
+// post makes the request with the current certificate, and with the bootstrap's
 // credentials where that fails: the API server may not know the certificate's authority
 // any more. It returns the client that was right, and the request's name.
-func (k *Keeper) request(ctx context.Context, signing []byte) (*rest.RESTClient, string, error) {
+func (k *Keeper) post(ctx context.Context, own, signing []byte) (*rest.RESTClient, string, error) {
 	_, cfg, err := readKubeconfig(k.Bootstrap)
 	if err != nil {
 		return nil, "", err
@@ -82,19 +83,19 @@ func (k *Keeper) request(ctx context.Context, signing []byte) (*rest.RESTClient,
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, "", fmt.Errorf("bootstrap kubeconfig %s: %w", k.Bootstrap, err)
 	}
-	if k.pair != nil && time.Now().Before(k.pair.Leaf.NotAfter) {
-		own := rest.AnonymousClientConfig(cfg)
-		own.CertData, own.KeyData = k.content, k.content
-		client, name, err := k.requestAs(ctx, own, signing)
+	if own != nil {
+		ours := rest.AnonymousClientConfig(cfg)
+		ours.CertData, ours.KeyData = own, own
+		client, name, err := k.postAs(ctx, ours, signing)
 		if err == nil {
 			return client, name, nil
 		}
 		k.Log.Warn("the client certificate does not suffice to renew it, the bootstrap's credentials are tried", "cause", err)
 	}
-	return k.requestAs(ctx, cfg, signing)
+	return k.postAs(ctx, cfg, signing)
 }
 
-func (k *Keeper) requestAs(ctx context.Context, cfg *rest.Config, signing []byte) (*rest.RESTClient, string, error) {
+func (k *Keeper) postAs(ctx context.Context, cfg *rest.Config, signing []byte) (*rest.RESTClient, string, error) {
 	client, err := RESTClient(cfg)
 	if err != nil {
 		return nil, "", err
@@ -115,8 +116,8 @@ func (k *Keeper) requestAs(ctx context.Context, cfg *rest.Config, signing []byte
 	return client, request.Name, nil
 }
 
-// answer waits for the certificate of a request.
-func answer(ctx context.Context, client *rest.RESTClient, name string) ([]byte, error) {
+// await waits for the certificate of a request.
+func await(ctx context.Context, client *rest.RESTClient, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var certificate []byte

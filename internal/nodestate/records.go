@@ -53,20 +53,19 @@ type Attachment struct {
 // element; a ledger that cannot is an error.
 func ReadRecords(p Paths) ([]Record, error) {
 	records := ledger.New(p.CNIDir, "") // the boot id is for writing
-	ids, err := records.List()
+	listed, err := records.All()
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Record, 0, len(ids))
-	for _, id := range ids {
-		rec, err := records.Load(id)
+	all := make([]Record, 0, len(listed))
+	for _, l := range listed {
 		switch {
-		case errors.Is(err, attach.ErrNoRecord): // deleted since
+		case errors.Is(l.Err, attach.ErrNoRecord): // deleted since
 			continue
-		case err != nil:
-			all = append(all, Record{Sandbox: id, Damaged: err.Error(), Changed: changed(p, id)})
+		case l.Err != nil:
+			all = append(all, Record{Sandbox: l.ContainerID, Damaged: l.Err.Error(), Changed: changed(p, l.ContainerID)})
 		default:
-			all = append(all, p.record(rec, changed(p, id)))
+			all = append(all, p.record(l.Record, changed(p, l.ContainerID)))
 		}
 	}
 	slices.SortFunc(all, func(a, b Record) int {

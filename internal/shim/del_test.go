@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"os"
@@ -10,7 +11,9 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/cniconf"
+	"github.com/multus-thick/multus/internal/plan"
 )
 
 // nobody is a planner that must not be asked.
@@ -180,6 +183,40 @@ func TestR17Status(t *testing.T) {
 			r.Same("outcome", c.want, got)
 			r.nobody()
 			r.Same("reports", []api.Report(nil), r.planner.told)
+		})
+	}
+}
+
+// TestR16SweepOnlyInTime: an overdue clean-up rides on a STATUS that has a second left for
+// it, whatever becomes of it; with less, its delegates would be ended half-way.
+func TestR16SweepOnlyInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		left    time.Duration
+		answers object
+		ran     []string
+		stays   []string
+	}{
+		"in time":          {left: time.Hour, ran: []string{"DEL lan"}},
+		"in vain":          {left: time.Hour, answers: object{"DEL": object{"code": 100, "msg": "store down"}}, ran: []string{"DEL lan"}, stays: []string{"c2"}},
+		"too late for one": {left: 900 * time.Millisecond, stays: []string{"c2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.inv = Invocation{Path: r.inv.Path}
+			r.stdin["runtimeConfig"] = nil
+			rec := attach.Record{State: attach.Detaching, Created: time.Now(), Sandbox: attach.Sandbox{ContainerID: "c2", NetNS: "/gone"}, Outcomes: make([]attach.Outcome, 1)}
+			rec.Plan = plan.Plan{Version: plan.Version, Attachments: []plan.Attachment{{Role: plan.Secondary, Network: "app/lan", Interface: "net1", Config: r.parse(r.network("lan", c.answers))}}}
+			r.Must(r.records().Save(rec, false))
+			lock := r.path("state/.lock/c2")
+			r.write("state/.lock/c2", "")
+			long := time.Now().Add(-time.Hour)
+			r.Must(os.Chtimes(lock, long, long))
+
+			ctx, cancel := context.WithTimeout(t.Context(), c.left)
+			defer cancel()
+			r.Must(r.plugin.Status(ctx, r.call(nil)))
+			r.Same("calls", c.ran, r.ran())
+			r.Same("recorded", c.stays, r.recorded())
 		})
 	}
 }

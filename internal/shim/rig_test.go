@@ -276,9 +276,13 @@ func (r *rig) records() *ledger.Ledger { return ledger.New(r.path("state"), "boo
 
 func (r *rig) recorded() []string {
 	r.Helper()
-	all, err := r.records().List()
+	all, err := r.records().All()
 	r.Must(err)
-	return all
+	var ids []string
+	for _, l := range all {
+		ids = append(ids, l.ContainerID)
+	}
+	return ids
 }
 
 func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }

@@ -293,6 +293,7 @@ func TestI3_ImageRefusesHalfAnAnswer(t *testing.T) {
 	checkout(t)
 	for _, c := range []struct{ args, want string }{
 		{"-date unknown", `the date of the commit (DATE=) should be as 2026-12-02T00:00:00Z: `},
+		{"-version=", `no version is given (VERSION=): it should be as v5.0.0`},
 		{"-version v5+1", `the images' name and version (IMAGE=, VERSION=): `},
 		{"-platforms all -rootfs x", `a root file system is for one platform, not for 5`},
 	} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -60,6 +61,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 func (b *builder) complete(platforms string) (err error) {
 	if b.created, err = time.Parse(time.RFC3339, b.date); err != nil {
 		return fmt.Errorf("the date of the commit (DATE=) should be as 2026-12-02T00:00:00Z: %w", err)
+	}
+	if b.version == "" {
+		return errors.New("no version is given (VERSION=): it should be as v5.0.0")
 	}
 	if _, err = name.NewTag(b.repo + ":" + b.version + "-thick-debug"); err != nil {
 		return fmt.Errorf("the images' name and version (IMAGE=, VERSION=): %w", err)

@@ -3,11 +3,14 @@
 package check
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/multus-thick/multus/api"
 )
@@ -47,5 +50,37 @@ func (t T) Eventually(what string, ok func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 		<-time.After(time.Millisecond)
+	}
+}
+
+// Opens tells what of a folder is opened from now on: its files by name, itself as "".
+func Opens(t *testing.T, dir string) func() []string {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	return func() []string {
+		var names []string
+		buf := make([]byte, 1<<20)
+		for {
+			n, err := unix.Read(fd, buf)
+			if errors.Is(err, unix.EAGAIN) {
+				return names
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for rest := buf[:n]; len(rest) > 0; {
+				event := (*unix.InotifyEvent)(unsafe.Pointer(&rest[0]))
+				name := strings.TrimRight(string(rest[unix.SizeofInotifyEvent:][:event.Len]), "\x00")
+				names = append(names, name)
+				rest = rest[unix.SizeofInotifyEvent+int(event.Len):]
+			}
+		}
 	}
 }

@@ -180,8 +180,18 @@ func (p *Process) Unfinished() (ids []string, err error) {
 	return slices.Sorted(maps.Keys(p.host.records)), nil
 }
 
-// List is attach.Ledger's.
-func (p *Process) List() ([]string, error) {
+// All is attach.Ledger's.
+func (p *Process) All() ([]attach.Listed, error) {
+	ids, err := p.list()
+	var all []attach.Listed
+	for _, id := range ids {
+		rec, err := p.Load(id)
+		all = append(all, attach.Listed{ContainerID: id, Record: rec, Err: err})
+	}
+	return all, err
+}
+
+func (p *Process) list() ([]string, error) {
 	_, end := p.step("list")
 	defer end()
 	if err := p.host.script(context.Background(), "list"); err != nil {
