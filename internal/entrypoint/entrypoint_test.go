@@ -111,11 +111,15 @@ func (p *pod) tree() (list []string) {
 	p.Helper()
 	for _, top := range []string{"bin", "net.d"} {
 		p.Must(filepath.WalkDir(p.at(top), func(path string, e os.DirEntry, err error) error {
-			if err != nil {
-				return err
+			if os.IsNotExist(err) {
+				return nil // it is put in place at this moment
 			}
+			p.Must(err)
 			info, err := e.Info()
-			if !e.IsDir() {
+			if os.IsNotExist(err) {
+				return nil
+			}
+			if err == nil && !e.IsDir() {
 				list = append(list, info.Mode().String()+" "+strings.TrimPrefix(path, p.dir+"/"))
 			}
 			return err
