@@ -17,8 +17,8 @@ import (
 // that is named so, and no program runs it.
 const tempSuffix = ".multus-tmp"
 
-// folderMode is that of the folder of a file which is kept.
-const folderMode = fs.FileMode(0o755)
+// folderMode is that of a folder which Keep makes: what is in it is nobody else's.
+const folderMode = fs.FileMode(0o700)
 
 // Write replaces path with data. A link at path is itself replaced, never written
 // through. After an error the old file is intact and no temporary file is left.

@@ -33,7 +33,6 @@ const (
 	kubeconfigFolder = "multus.d" // in --cni-conf-dir
 	kubeconfigFile   = "multus.kubeconfig"
 
-	folderMode = fs.FileMode(0o700)
 	secretMode = fs.FileMode(0o600)
 
 	tick = time.Second

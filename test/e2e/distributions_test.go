@@ -30,7 +30,7 @@ func TestI4_DistributionsFolders(t *testing.T) {
 		{overlay: "rke2", conf: standardConf, bin: standardBin, primary: "10-canal.conflist"},
 		{
 			overlay: "microk8s", conf: "/var/snap/microk8s/current/args/cni-network", bin: "/var/snap/microk8s/current/opt/cni/bin", primary: "10-calico.conflist",
-			prepare: "mkdir -p /var/snap/microk8s/7964 && ln -sfn 7964 /var/snap/microk8s/current",
+			prepare: "mkdir -p /var/snap/microk8s/7964 /var/snap/microk8s/common/var/lib && ln -sfn 7964 /var/snap/microk8s/current && ln -sfn /var/lib/kubelet /var/snap/microk8s/common/var/lib/kubelet",
 		},
 		{overlay: "talos", conf: standardConf, bin: standardBin, primary: "10-flannel.conflist"},
 	} {
