@@ -327,6 +327,7 @@ func TestI4_WhatIsMultus(t *testing.T) {
 		pod(`{"name":"c","image":"x/multus-admission-controller:v1"}`):                                                                                 ErrNone.Error(),
 		pod(`{"name":"c","image":"x/multus-dynamic-networks-controller:v1","args":["-config=/etc/cni/net.d/multus.d/d.json"]}`):                        ErrNone.Error(),
 		`{"kind":"HelmChartConfig","metadata":{"name":"rke2-multus"},"spec":{"valuesContent":"thickPlugin: {enabled: true}\nconfig: {cni_conf: {}}"}}`: "thick",
+		pod(`{"name":"c","image":"x/multus-cni:v4.3.0-thick","command":["/usr/src/multus-cni/bin/thin_entrypoint"]}`):                                  "thin",
 		`[1]`: ErrNone.Error(),
 	} {
 		var o Objects
