@@ -61,6 +61,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func serve(ctx context.Context, configFile string, thin *entrypoint.Flags, stderr io.Writer) (int, error) {
 	text, cfg, warnings, err := read(configFile, thin)
 	if err != nil {
+		for _, w := range warnings { // there is no log yet, and a misspelt key may be the cause
+			fmt.Fprintf(stderr, "multus-daemon: %s: warning: %s\n", configFile, w)
+		}
 		return exitConfig, err
 	}
 	log, closer := logging.New(cfg, stderr, cfg.LogFile == "")
@@ -87,6 +90,7 @@ func serve(ctx context.Context, configFile string, thin *entrypoint.Flags, stder
 }
 
 // read reads the configuration file, with the flags of the thin entrypoint under it.
+// Warnings are given beside an error too.
 func read(configFile string, thin *entrypoint.Flags) ([]byte, *config.Config, []config.Warning, error) {
 	text, err := os.ReadFile(configFile)
 	if err != nil {
@@ -97,8 +101,9 @@ func read(configFile string, thin *entrypoint.Flags) ([]byte, *config.Config, []
 		return nil, nil, nil, fmt.Errorf("%s: the configuration %w", configFile, err)
 	}
 	cfg, warnings, err := config.Parse(text)
+	warnings = append(notes, warnings...)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("%s: %w", configFile, err)
+		return nil, nil, warnings, fmt.Errorf("%s: %w", configFile, err)
 	}
-	return text, cfg, append(notes, warnings...), nil
+	return text, cfg, warnings, nil
 }

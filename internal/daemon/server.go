@@ -39,9 +39,15 @@ func (d *Daemon) socketServer() *http.Server {
 	mux.Handle("GET "+api.PathState, d.counted(api.PathState, d.handleState))
 	d.addHealth(mux)
 	mux.Handle(api.PathMetrics, d.metrics.handler())
-	mux.Handle("/", d.counted("NotFound", func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }))
+	unmatched := d.counted("NotFound", mux.ServeHTTP) // answers 404, or 405 where the method alone is wrong
 	places := connPlaces{admission: d.admission, byConn: map[net.Conn]*place{}}
-	server := d.httpServer(mux)
+	server := d.httpServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			unmatched.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	server.ConnContext, server.ConnState = places.context, places.state
 	return server
 }
@@ -125,10 +131,22 @@ func (d *Daemon) handlePlan(w http.ResponseWriter, r *http.Request) {
 	api.WriteError(w, err)
 }
 
+// speaks tells whether messages of a protocol are understood: older ones are. One
+// that is not given is the first.
+func speaks(protocol int) error {
+	switch {
+	case protocol > api.Protocol:
+		return fmt.Errorf("the plugin speaks protocol %d, this daemon %d: update the daemon", protocol, api.Protocol)
+	case protocol < 0:
+		return fmt.Errorf("there is no protocol %d: want one up to %d", protocol, api.Protocol)
+	}
+	return nil
+}
+
 // plan admits an ADD and plans it. A plain pod's caller does not wait in the queue.
 func (d *Daemon) plan(ctx context.Context, place *place, req api.PlanRequest) (*plan.Plan, error) {
-	if req.Protocol > api.Protocol {
-		return nil, fmt.Errorf("the plugin speaks protocol %d, this daemon %d: update the daemon", req.Protocol, api.Protocol)
+	if err := speaks(req.Protocol); err != nil {
+		return nil, err
 	}
 	if d.draining.Load() {
 		d.metrics.rejected.WithLabelValues(rejectedDraining).Inc()
@@ -229,7 +247,11 @@ func (d *Daemon) delegateEnv() []string {
 
 func (d *Daemon) handleReport(w http.ResponseWriter, r *http.Request) {
 	var report api.Report
-	if err := read(w, r, &report); err != nil {
+	err := read(w, r, &report)
+	if err == nil {
+		err = speaks(report.Protocol)
+	}
+	if err != nil {
 		api.WriteError(w, err)
 		return
 	}

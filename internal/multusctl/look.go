@@ -113,7 +113,7 @@ func bundleCommand() *cobra.Command {
 help; "-" is the standard output. It holds versions, what status and doctor tell, the
 generated configuration and the primary network's without what may be secret, metrics, and
 the end of the plugin's log. Pods and addresses are in it.` + where + "bundle - >bundle.tar.gz",
-		Args: cobra.ExactArgs(1),
+		Args: takes("FILE, the archive that is written"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			state, err := l.read(cmd)
 			if err != nil {

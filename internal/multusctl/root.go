@@ -61,7 +61,7 @@ func planCommand() *cobra.Command {
 
 DIR is as for 'multusctl try'. A pod whose request is wrong makes the command fail,
 after all plans and all that is wrong are printed.`,
-		Args: cobra.ExactArgs(1),
+		Args: takes("DIR, the folder with the pods' YAML files"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder, options, err := c.read(cmd, args[0])
 			if err != nil {
@@ -76,6 +76,16 @@ after all plans and all that is wrong are printed.`,
 	}
 	c.flags(cmd)
 	return cmd
+}
+
+// takes demands a command's one argument, in words that say what it is.
+func takes(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return fmt.Errorf("%s takes one argument, %s, and got %d; see '%s --help'", cmd.Name(), what, len(args), cmd.CommandPath())
+	}
 }
 
 // common are the flags of the commands that take a folder.
@@ -104,13 +114,13 @@ func (c *common) read(cmd *cobra.Command, dir string) (*trial.Folder, trial.Opti
 		return nil, trial.Options{}, fmt.Errorf("flag --output: %q is no format; want %s or %s", c.output, asText, asJSON)
 	}
 	folder, err := trial.Read(filepath.Clean(dir))
-	if err != nil {
-		return nil, trial.Options{}, err
-	}
-	if c.output == asText {
+	if folder != nil && (err != nil || c.output == asText) {
 		for _, w := range folder.Warnings {
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 		}
+	}
+	if err != nil {
+		return nil, trial.Options{}, err
 	}
 	options, err := c.options()
 	return folder, options, err

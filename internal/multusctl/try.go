@@ -52,7 +52,7 @@ each pod then has is shown.`,
 		Example: `  multusctl try examples/three-networks
   multusctl try examples/three-networks --exec 'ip route' --exec server='ip -br address'
   multusctl try --keep my-networks`,
-		Args: cobra.ExactArgs(1),
+		Args: takes("DIR, the folder with the pods' YAML files"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder, options, err := c.read(cmd, args[0])
 			if err != nil {

@@ -43,7 +43,7 @@ type Folder struct {
 
 // Read takes in the pods and NetworkAttachmentDefinitions of a folder, and its files
 // primary.conflist and daemon-config.json where it has them. The error has one line
-// for each thing that is wrong.
+// for each thing that is wrong; warnings of the files stand in the folder beside it.
 func Read(dir string) (*Folder, error) {
 	objects, warnings, err := manifest.Load(dir)
 	if err != nil {
@@ -54,7 +54,7 @@ func Read(dir string) (*Folder, error) {
 		f.Warnings = append(f.Warnings, string(w))
 	}
 	if err := errors.Join(f.readPrimary(), f.readNode()); err != nil {
-		return nil, err
+		return f, err
 	}
 	if len(f.Pods()) == 0 {
 		return nil, fmt.Errorf("%s: no pod in its YAML files; a trial attaches pods", dir)
@@ -87,11 +87,11 @@ func (f *Folder) readNode() error {
 		return err
 	}
 	cfg, warnings, err := config.Parse(text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
 	for _, w := range warnings {
 		f.Warnings = append(f.Warnings, path+": "+string(w))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	f.master = cfg.MultusMasterCNI
 	f.node, err = cniconf.ParseObject(text)
