@@ -83,8 +83,10 @@ type Daemon struct {
 	ledger    *ledger.Ledger
 	watcher   *confgen.Watcher // nil without Generate
 	draining  atomic.Bool
-	// elsewhere is a plugin's ledger folder that is not ours; it makes us unready.
+	// elsewhere is a plugin's ledger folder that is not ours; it makes us unready. agreed
+	// says that some plugin's was ours.
 	elsewhere atomic.Pointer[api.Place]
+	agreed    atomic.Bool
 }
 
 // New puts a daemon together. Errors are the configuration's.
@@ -235,7 +237,7 @@ func (d *Daemon) notReady() string {
 	if problem := d.Cluster.Problem(); problem != "" {
 		return problem
 	}
-	if place := d.elsewhere.Load(); place != nil {
+	if place := d.elsewhere.Load(); place != nil && !sameFolder(*place, d.here()) {
 		return fmt.Sprintf("the plugin keeps its records in %s on the host, which is not what is mounted at %s here: mount the host's folder there", place.Path, d.place.Path)
 	}
 	if d.watcher != nil {

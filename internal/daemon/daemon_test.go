@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/multus-thick/multus/api"
 	"github.com/multus-thick/multus/internal/config"
 	"github.com/multus-thick/multus/internal/ledger"
 	"github.com/multus-thick/multus/internal/plan"
@@ -47,6 +49,54 @@ func TestR13FolderMadeAnew(t *testing.T) {
 	place.Inode++
 	if d.compare(place); d.notReady() == "" {
 		t.Error("ready, although the plugin's folder is another")
+	}
+}
+
+// TestR13AnotherCniDir: one caller with another cniDir does not make the daemon unready,
+// once a plugin has shown that the folder is the right one.
+func TestR13AnotherCniDir(t *testing.T) {
+	d, _ := newDaemon(t)
+	right, err := ledger.New(d.Config.CNIDir, "").Place()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ledger.New(filepath.Join(t.TempDir(), "other"), "").Place()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := right // as where another folder of that name is mounted here
+	wrong.Inode++
+	for _, step := range []struct {
+		what  string
+		place api.Place
+		ready bool
+	}{
+		{"another cniDir, and no plugin before", other, false},
+		{"the right one", right, true},
+		{"another cniDir", other, true},
+		{"no place", api.Place{}, true},
+		{"the same cniDir, another folder", wrong, false},
+		{"another cniDir does not excuse it", other, false},
+		{"the right one again", right, true},
+	} {
+		if d.compare(step.place); (d.notReady() == "") != step.ready {
+			t.Errorf("%s: %q", step.what, d.notReady())
+		}
+	}
+
+	if d.compare(wrong); d.notReady() == "" {
+		t.Error("ready, although the plugin's folder is another")
+	}
+	// What was compared comes to be the same, and nobody asks for a plan.
+	fresh, _ := newDaemon(t)
+	if fresh.compare(other); fresh.notReady() == "" {
+		t.Error("ready, although the plugin's folder is another")
+	}
+	if err := errors.Join(os.Remove(fresh.Config.CNIDir), os.Rename(other.Path, fresh.Config.CNIDir)); err != nil {
+		t.Fatal(err)
+	}
+	if why := fresh.notReady(); why != "" {
+		t.Error(why)
 	}
 }
 

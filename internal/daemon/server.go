@@ -152,12 +152,12 @@ func (d *Daemon) plan(ctx context.Context, place *place, req api.PlanRequest) (*
 		d.metrics.rejected.WithLabelValues(rejectedDraining).Inc()
 		return nil, errDraining
 	}
-	d.compare(req.Ledger)
 	inv := shim.Invocation{ContainerID: req.ContainerID, NetNS: req.NetNS, Interface: req.Interface, Args: req.Args}
 	call, err := inv.Call(req.RuntimeConfig)
 	if err != nil {
 		return nil, err
 	}
+	d.compare(req.Ledger)
 	cfg, err := d.planConfig(ctx, req.Config)
 	if err != nil {
 		return nil, err
@@ -213,22 +213,40 @@ func (d *Daemon) refused(err error) {
 	}
 }
 
-// compare notices a plugin that keeps its records elsewhere than we look.
+// compare notices a plugin that keeps its records elsewhere than we look. Where it calls
+// its folder as we call ours, or where no plugin ever named ours, the host's folder is
+// not mounted here, and we are not ready. Otherwise the mount is proven, and it is the
+// caller that runs with another cniDir: an older configuration, another installation, a
+// person.
 func (d *Daemon) compare(theirs api.Place) {
 	if theirs == (api.Place{}) {
 		return
 	}
-	ours, err := d.ledger.Place() // looked up each time: the folder may have been made anew
-	if err != nil {
-		ours = d.place
-	}
-	if theirs.Device == ours.Device && theirs.Inode == ours.Inode && theirs.BootID == ours.BootID {
+	ours := d.here()
+	switch {
+	case sameFolder(theirs, ours):
+		d.agreed.Store(true)
 		d.elsewhere.Store(nil)
-		return
+	case theirs.Path != ours.Path && d.agreed.Load():
+		d.Log.Warn("a plugin with another cniDir asks for a plan: its pods' records are not seen here", "plugin", theirs.Path, "daemon", ours.Path)
+	case d.elsewhere.Swap(&theirs) == nil:
+		d.Log.Error("the plugin's ledger folder is not the daemon's: mount the host's folder here", "plugin", theirs.Path, "daemon", ours.Path)
 	}
-	if d.elsewhere.Swap(&theirs) == nil {
-		d.Log.Error("the plugin's ledger folder is not the daemon's: mount the host's folder here", "plugin", theirs.Path, "daemon", d.place.Path)
+}
+
+// here is our ledger's folder, looked up now: it may have been made anew.
+func (d *Daemon) here() api.Place {
+	ours, err := d.ledger.Place()
+	if err != nil {
+		return d.place
 	}
+	return ours
+}
+
+// sameFolder tells whether two places are one, whatever they are called.
+func sameFolder(a, b api.Place) bool {
+	a.Path = b.Path
+	return a == b
 }
 
 // delegateEnv is the overlay on the delegates' environment.

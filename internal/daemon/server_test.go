@@ -206,8 +206,8 @@ func TestR3PlainThatSelects(t *testing.T) {
 	r.Same("in flight", int64(0), r.d.admission.inFlight())
 }
 
-// TestR13LedgerElsewhere: a plugin that keeps its records in another folder makes the
-// daemon unready, until one comes that does not.
+// TestR13LedgerElsewhere: a plugin that keeps its records in another folder of the same
+// name makes the daemon unready, until one comes that does not.
 func TestR13LedgerElsewhere(t *testing.T) {
 	r := run(t, nil)
 	r.put("web", "u", "")
@@ -222,12 +222,17 @@ func TestR13LedgerElsewhere(t *testing.T) {
 		r.Must(err) // its pod is attached all the same
 		return r.http(http.MethodGet, api.PathReadyz, "")
 	}
+	status, _ := ask(func(r *api.PlanRequest) { r.Ledger = other })
+	r.Same("another cniDir, before any plugin", 500, status)
+	status, _ = ask(func(*api.PlanRequest) {})
+	r.Same("readiness", 200, status)
 	for name, c := range map[string]struct {
 		change func(*api.PlanRequest)
 		status int
 	}{
-		"the same":      {func(*api.PlanRequest) {}, 200},
-		"another":       {func(r *api.PlanRequest) { r.Ledger = other }, 500},
+		"the same": {func(*api.PlanRequest) {}, 200},
+		"another":  {func(r *api.PlanRequest) { r.Ledger.Inode = other.Inode }, 500},
+		"another cniDir, after a plugin with ours": {func(r *api.PlanRequest) { r.Ledger = other }, 200},
 		"another boot":  {func(r *api.PlanRequest) { r.Ledger.BootID = "earlier" }, 500},
 		"another path":  {func(r *api.PlanRequest) { r.Ledger.Path = "/on/the/host" }, 200},
 		"does not tell": {func(r *api.PlanRequest) { r.Ledger = api.Place{} }, 200},

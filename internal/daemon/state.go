@@ -12,7 +12,7 @@ import (
 func (d *Daemon) handleState(w http.ResponseWriter, _ *http.Request) {
 	state := api.State{
 		Version: version.Get().String(), NotReady: d.notReady(),
-		InFlight: d.admission.inFlight(), Waiting: d.admission.waiting.Load(), Ledger: d.place,
+		InFlight: d.admission.inFlight(), Waiting: d.admission.waiting.Load(), Ledger: d.here(),
 	}
 	if d.watcher != nil {
 		is := d.watcher.State()
@@ -20,9 +20,6 @@ func (d *Daemon) handleState(w http.ResponseWriter, _ *http.Request) {
 		if is.Choice.Name != "" {
 			state.Primary.File = filepath.Join(d.Config.MultusAutoconfigDir, is.Choice.Name)
 		}
-	}
-	if place, err := d.ledger.Place(); err == nil { // looked up now: the folder may have been made anew
-		state.Ledger = place
 	}
 	api.WriteJSON(w, http.StatusOK, state)
 }
