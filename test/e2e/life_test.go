@@ -144,7 +144,7 @@ func TestI4_DrainedInABurst(t *testing.T) {
 func TestI4_CertificateRotation(t *testing.T) {
 	s := begin(t)
 	s.apply(nad("lan", bridged("lan", "10.89.0.0/16")))
-	s.everywhere("cp /etc/kubernetes/kubelet.kubeconfig /etc/kubernetes/kubelet.conf")
+	s.everywhere("mkdir -p /var/lib/kubelet/pki && cp /etc/kubernetes/kubelet.kubeconfig /etc/kubernetes/kubelet.conf")
 	t.Cleanup(func() {
 		s.kubectl("delete", "-k", "testdata/certificates", "--ignore-not-found", "--timeout=120s")
 		s.everywhere("rm -f /etc/kubernetes/kubelet.conf")
