@@ -27,6 +27,9 @@ func (r *Reconciler) reconcile(ctx context.Context, n name) (again bool) {
 		r.Log.Error("the ledger cannot be read", "pod", pod.String(), "error", err)
 		return true
 	}
+	r.mu.Lock()
+	state.tried = pod.Annotations[netspec.AnnotationNetworks]
+	r.mu.Unlock()
 	t := &turn{Reconciler: r, pod: pod, state: state, before: rec, rec: rec}
 	t.status, _ = netspec.ParseStatus(pod.Annotations[netspec.AnnotationStatus])
 	var problems []netspec.Problem

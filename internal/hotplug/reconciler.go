@@ -97,8 +97,10 @@ type Reconciler struct {
 	Options
 	sandboxes sandboxes
 
+	pauses workqueue.TypedRateLimiter[name]
+
 	mu     sync.Mutex
-	queue  workqueue.TypedRateLimitingInterface[name] // nil before Run
+	queue  workqueue.TypedDelayingInterface[name] // nil before Run
 	states map[name]*state
 }
 
@@ -115,6 +117,10 @@ type state struct {
 	known bool
 	// rejected is the annotation whose rejection was told.
 	rejected string
+	// tried is the annotation that was last worked on. It has no turn before next, where
+	// some of it failed.
+	tried string
+	next  time.Time
 	// differences and optional are how many networks it lacks or has too many, and how
 	// many of them it may lack.
 	differences, optional int
@@ -122,12 +128,15 @@ type state struct {
 
 // New makes a Reconciler, which does nothing until Run.
 func New(o Options) *Reconciler {
-	return &Reconciler{Options: o, sandboxes: sandboxes{ledger: o.Ledger}, states: map[name]*state{}}
+	return &Reconciler{
+		Options: o, sandboxes: sandboxes{ledger: o.Ledger}, states: map[name]*state{},
+		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[name](firstPause, lastPause),
+	}
 }
 
 // Run works until ctx ends; what is under way then is cut off, and is recorded.
 func (r *Reconciler) Run(ctx context.Context) {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[name](firstPause, lastPause))
+	queue := workqueue.NewTypedDelayingQueue[name]()
 	r.mu.Lock()
 	r.queue = queue
 	r.mu.Unlock()
@@ -159,7 +168,8 @@ func (r *Reconciler) NetworksChanged() {
 	defer r.mu.Unlock()
 	for n, s := range r.states {
 		if s.differences > 0 {
-			r.queue.Forget(n)
+			s.next = time.Time{}
+			r.pauses.Forget(n)
 			r.queue.Add(n)
 		}
 	}
@@ -202,18 +212,41 @@ func (r *Reconciler) lookAround(ctx context.Context) {
 func nameOf(pod gather.Pod) name { return name{pod.Namespace, pod.Name} }
 
 // work does one pod's turn.
-func (r *Reconciler) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[name]) bool {
+func (r *Reconciler) work(ctx context.Context, queue workqueue.TypedDelayingInterface[name]) bool {
 	n, down := queue.Get()
 	if down {
 		return false
 	}
 	defer queue.Done(n)
-	if r.Cluster.Problem() != "" || r.reconcile(ctx, n) {
-		queue.AddRateLimited(n)
-	} else {
-		queue.Forget(n)
+	switch {
+	case r.early(n):
+	case r.Cluster.Problem() != "" || r.reconcile(ctx, n):
+		pause := r.pauses.When(n)
+		r.pause(n, pause)
+		queue.AddAfter(n, pause)
+	default:
+		r.pauses.Forget(n)
 	}
 	return true
+}
+
+// early tells that what failed has to wait still: the pod changed, but not its
+// annotation. Its turn is in the queue already.
+func (r *Reconciler) early(n name) bool {
+	pod, _ := r.Cluster.Cached(n.namespace, n.name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.states[n]
+	return s != nil && s.uid == pod.UID && !pod.Deleting && s.differences > 0 &&
+		s.tried == pod.Annotations[netspec.AnnotationNetworks] && time.Now().Before(s.next)
+}
+
+func (r *Reconciler) pause(n name, pause time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.states[n]; s != nil {
+		s.next = time.Now().Add(pause)
+	}
 }
 
 // state is that of the pod with this UID; a predecessor's is forgotten. known is for a
@@ -230,6 +263,7 @@ func (r *Reconciler) state(n name, uid string, known bool) *state {
 }
 
 func (r *Reconciler) forget(n name) {
+	r.pauses.Forget(n)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.states, n)
