@@ -93,7 +93,9 @@ func (b *builder) plan(networks []network) (*Plan, error) {
 	for i, n := range networks {
 		a := Attachment{Role: n.role, Network: n.name, Element: n.element, Interface: n.ifName, Resource: n.resource, DeviceID: devices[i], Optional: b.optional[n.element]}
 		if b.cfg.Hotplug && n.element > 0 {
-			a.Selected = n.selected
+			asked := *n.selected
+			asked.Extensions, asked.Unknown = nil, nil // what nobody is asked for
+			a.Selected = &asked
 		}
 		if !n.broken {
 			b.request(&a, n)
@@ -170,7 +172,7 @@ func (b *builder) selection(s netspec.Selection, element int, misread bool) netw
 	n := network{role: Secondary, name: s.Ref().String(), selected: &s, element: element, misread: misread}
 	if left := b.leftOut[element]; left != nil {
 		for _, p := range left {
-			b.warn(p)
+			b.warnings = append(b.warnings, fmt.Sprintf("pod %s: %s; the network is optional, and the pod starts without it", b.pod.Pod, p))
 		}
 		return n
 	}
