@@ -218,8 +218,9 @@ func (r *Reconciler) work(ctx context.Context, queue workqueue.TypedDelayingInte
 		return false
 	}
 	defer queue.Done(n)
-	switch {
-	case r.early(n):
+	switch wait := r.early(n); {
+	case wait > 0:
+		queue.AddAfter(n, wait)
 	case r.Cluster.Problem() != "" || r.reconcile(ctx, n):
 		pause := r.pauses.When(n)
 		r.pause(n, pause)
@@ -230,15 +231,17 @@ func (r *Reconciler) work(ctx context.Context, queue workqueue.TypedDelayingInte
 	return true
 }
 
-// early tells that what failed has to wait still: the pod changed, but not its
-// annotation. Its turn is in the queue already.
-func (r *Reconciler) early(n name) bool {
+// early is how long what failed has to wait still, where the pod changed, but not its
+// annotation.
+func (r *Reconciler) early(n name) time.Duration {
 	pod, _ := r.Cluster.Cached(n.namespace, n.name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.states[n]
-	return s != nil && s.uid == pod.UID && !pod.Deleting && s.differences > 0 &&
-		s.tried == pod.Annotations[netspec.AnnotationNetworks] && time.Now().Before(s.next)
+	if s == nil || s.uid != pod.UID || pod.Deleting || s.differences == 0 || s.tried != pod.Annotations[netspec.AnnotationNetworks] {
+		return 0
+	}
+	return time.Until(s.next)
 }
 
 func (r *Reconciler) pause(n name, pause time.Duration) {

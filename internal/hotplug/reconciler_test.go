@@ -83,6 +83,20 @@ func TestI5_DefinitionComes(t *testing.T) {
 		r.hot.NetworksChanged()
 		r.settle(now)
 		r.delegates("ADD a c1/x1")
+		r.selects("", now)
+		r.host.Delegates()
+
+		// One that fails keeps its turns when a definition comes in between.
+		r.host.On("ADD b", fakehost.Fail(errBusy))
+		r.cluster.set(func() { r.cluster.missing = map[string]bool{"a": true} })
+		r.selects("b@x2,a@x1", 500*time.Millisecond)
+		r.cluster.set(func() { r.cluster.missing = nil })
+		r.hot.NetworksChanged()
+		r.settle(now)
+		r.delegates("ADD b c1/x2", "DEL b c1/x2", "ADD b c1/x2", "DEL b c1/x2", "ADD a c1/x1")
+		r.host.On("ADD b", nil)
+		r.settle(2 * time.Second)
+		r.delegates("ADD b c1/x2")
 	})
 }
 
