@@ -243,7 +243,9 @@ func (t *turn) there(ctx context.Context, others []netspec.StatusEntry) []netspe
 	})
 }
 
-func entriesOf(rec attach.Record) []netspec.StatusEntry { return slices.Concat(attach.StatusEntries(rec)...) }
+func entriesOf(rec attach.Record) []netspec.StatusEntry {
+	return slices.Concat(attach.StatusEntries(rec)...)
+}
 
 func names(entries []netspec.StatusEntry, ifName string) bool {
 	return slices.ContainsFunc(entries, func(e netspec.StatusEntry) bool { return e.Interface == ifName })
