@@ -135,6 +135,14 @@ type ledger struct {
 	host *fakehost.Host
 }
 
+func (l ledger) Sandboxes() (ids []string, err error) {
+	all, err := l.All()
+	for _, r := range all {
+		ids = append(ids, r.ContainerID)
+	}
+	return ids, err
+}
+
 func (l ledger) PodOf(id string) (plan.Pod, bool) {
 	rec, err := l.host.Record(id)
 	return rec.Plan.Pod, err == nil

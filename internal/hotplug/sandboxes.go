@@ -12,8 +12,8 @@ import (
 
 // Ledger is the part of the ledger that is read here.
 type Ledger interface {
-	// List names the sandboxes that have a record.
-	List() ([]string, error)
+	// Sandboxes names the sandboxes that have a record; none is read.
+	Sandboxes() ([]string, error)
 	// PodOf tells whose sandbox it is; ok is false of what Multus v4 left.
 	PodOf(containerID string) (pod plan.Pod, ok bool)
 	Load(containerID string) (attach.Record, error)
@@ -52,7 +52,7 @@ func (s *sandboxes) of(pod plan.Pod) (newest attach.Record, found bool, err erro
 func (s *sandboxes) owned(pod plan.Pod) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ids, err := s.ledger.List()
+	ids, err := s.ledger.Sandboxes()
 	if err != nil {
 		return nil, err
 	}

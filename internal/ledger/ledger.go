@@ -299,7 +299,7 @@ func prune(dir string) error {
 // them: 300 000 stale results are found on real nodes, none of their names tells the
 // sandbox for certain, and to open them all takes too long. Load finds them by id.
 func (l *Ledger) All() ([]attach.Listed, error) {
-	ids, err := l.list()
+	ids, err := l.Sandboxes()
 	all := make([]attach.Listed, len(ids))
 	results := l.resultsOfAll(ids)
 	for i, id := range ids {
@@ -309,9 +309,9 @@ func (l *Ledger) All() ([]attach.Listed, error) {
 	return all, err
 }
 
-// list names the sandboxes with a file of their own. Temporary files that nobody
+// Sandboxes names the sandboxes with a file of their own. Temporary files that nobody
 // finishes are removed on the way.
-func (l *Ledger) list() ([]string, error) {
+func (l *Ledger) Sandboxes() ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
