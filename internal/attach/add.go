@@ -32,6 +32,7 @@ func (e *Engine) Add(ctx context.Context, sb Sandbox, p *plan.Plan) (Record, err
 	if err := e.cleanBefore(ctx, sb, p, lock); err != nil {
 		return Record{}, err
 	}
+	p = e.withoutUnready(sb, p)
 	if err := e.startable(ctx, sb, p); err != nil {
 		return Record{}, err
 	}
@@ -108,14 +109,17 @@ type adding struct {
 	lock    Lock
 	rec     Record
 	started []bool // by attachment: its plugins may have run
+	leftOut []bool // by attachment: it is optional, failed and was undone
 	unroute func(context.Context) error
 }
 
 func (a *adding) run(ctx context.Context) error {
 	a.started = make([]bool, len(a.rec.Plan.Attachments))
+	a.leftOut = make([]bool, len(a.rec.Plan.Attachments))
 	if err := a.attachAll(ctx); err != nil {
 		return err
 	}
+	a.forgetLeftOut()
 	if err := a.moveRoutes(ctx); err != nil {
 		return err
 	}
@@ -136,12 +140,18 @@ func (a *adding) attachOne(ctx context.Context, i int) error {
 	}
 	begin := time.Now()
 	a.started[i] = true
-	result, err := a.Runner.Add(ctx, a.rec.attachment(i, a.lock))
+	limited, cancel := a.limit(ctx, i)
+	defer cancel()
+	result, err := a.Runner.Add(limited, a.rec.attachment(i, a.lock))
 	a.rec.Outcomes[i] = Outcome{Result: result, Millis: time.Since(begin).Milliseconds(), Refused: refused(err)}
-	if err != nil {
-		return a.rec.failure(i, "ADD", err)
+	switch {
+	case err == nil:
+		return nil
+	case a.rec.Plan.Attachments[i].Optional && ctx.Err() == nil:
+		a.leaveOut(ctx, i, err)
+		return nil
 	}
-	return nil
+	return a.rec.failure(i, "ADD", err)
 }
 
 // refused is the plugin that answered with an error, and not for the time being.

@@ -23,6 +23,7 @@ func TestR2AddOrder(t *testing.T) {
 	same(t, lines(
 		"lock pod-1", "load pod-1", "interfaces", "save intent durable",
 		"ADD primary pod-1/eth0", "ADD net-a pod-1/net1", "ADD net-b pod-1/net2",
+		"facts", "facts", "facts", // the default routes that they lose
 		"routes -[eth0/v4 net1/v4 net2/v4] +[net1/v4/10.1.0.1]",
 		"facts", "facts", "facts", "save attached",
 	), r.host.Transcript())

@@ -45,6 +45,8 @@ func (e *Engine) checkOne(ctx context.Context, rec Record, i int, lock Lock) err
 	switch {
 	case result == nil && rec.Origin != Ours:
 		return nil // v4 kept no result: nothing to compare with
+	case result == nil && rec.Plan.Attachments[i].Optional:
+		return nil // it is owed a DEL, and the pod runs without it
 	case result == nil:
 		return types.NewError(types.ErrUnknownContainer, "its ADD did not finish", "")
 	case !rec.Outcomes[i].Unseen:

@@ -35,7 +35,8 @@ func TestC1_18PlugThenDel(t *testing.T) {
 	result := r.mustPlug(netD())
 	same(t, `{"cniVersion":"1.1.0","interfaces":[{"mac":"02:00:0a:05:00:02","name":"net5","sandbox":"/run/netns/pod-1"}],`+
 		`"ips":[{"address":"10.5.0.2/24","gateway":"10.5.0.1","interface":0}]}`, result)
-	same(t, lines("lock pod-1", "load pod-1", "interfaces", "save attached durable", "ADD net-d pod-1/net5", "facts", "save attached"), r.host.Transcript())
+	same(t, lines("lock pod-1", "load pod-1", "interfaces", "save attached durable", "ADD net-d pod-1/net5", "facts", "facts", "facts",
+		"routes -[eth0/v4 net1/v4 net2/v4 net5/v4] +[net1/v4/10.1.0.1]", "facts", "save attached"), r.host.Transcript())
 	same(t, result, r.mustPlug(netD())) // nothing runs twice
 	same(t, lines("lock pod-1", "load pod-1"), r.host.Transcript())
 	if err := r.CheckOne(t.Context(), pod1, netD()); err != nil {

@@ -159,6 +159,9 @@ type Outcome struct {
 	// Refused is the plugin that answered ADD with an error; empty where none did. DEL has
 	// it clean up all the same, but does not fail where that plugin cannot.
 	Refused string `json:"refused,omitempty"`
+	// Displaced are the default routes that the attachment had until another one took
+	// them over; they come back when that one goes.
+	Displaced []Route `json:"displaced,omitempty"`
 	// Detached says that DEL has given this attachment back.
 	Detached bool `json:"detached,omitempty"`
 	// Millis is how long the plugins took.

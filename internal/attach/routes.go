@@ -3,8 +3,11 @@ package attach
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"slices"
 	"strconv"
 
 	"github.com/multus-thick/multus/internal/cniconf"
@@ -15,8 +18,28 @@ import (
 // and edits the recorded results accordingly, so that CHECK and the runtime see
 // what is true.
 func (a *adding) moveRoutes(ctx context.Context) error {
+	change := a.rec.routeChange()
+	if change.empty() {
+		return nil
+	}
+	if err := a.displace(ctx, a.rec); err != nil {
+		return err
+	}
+	undo, err := a.Links.Apply(ctx, a.rec.Sandbox.NetNS, change)
+	if err != nil {
+		return fmt.Errorf("pod %s: default routes: %w", a.rec.Plan.Pod, err)
+	}
+	a.unroute = undo
+	return a.rec.editRoutes()
+}
+
+// routeChange is what the attachments' wishes ask for.
+func (r Record) routeChange() RouteChange {
 	var change RouteChange
-	for _, at := range a.rec.Plan.Attachments {
+	for i, at := range r.Plan.Attachments {
+		if r.Outcomes[i].Result == nil {
+			continue // an optional network that is not there
+		}
 		if at.Routes.DropV4 {
 			change.Drop = append(change.Drop, DefaultRoute{Interface: at.Interface})
 		}
@@ -28,20 +51,74 @@ func (a *adding) moveRoutes(ctx context.Context) error {
 			change.Add = append(change.Add, DefaultRoute{Interface: at.Interface, V6: !gw.Is4(), Gateway: gw})
 		}
 	}
-	if len(change.Drop)+len(change.Add) == 0 {
+	return change
+}
+
+func (c RouteChange) empty() bool { return len(c.Drop)+len(c.Add) == 0 }
+
+// displace notes the default routes that attachments are about to lose to another one.
+// The namespace is looked at, for not every plugin tells of its routes.
+func (e *Engine) displace(ctx context.Context, rec Record) error {
+	for i, a := range rec.Plan.Attachments {
+		if rec.Outcomes[i].Result == nil || len(rec.Outcomes[i].Displaced) > 0 || !a.Routes.DropV4 && !a.Routes.DropV6 {
+			continue
+		}
+		facts, err := e.Links.Facts(ctx, rec.Sandbox.NetNS, a.Interface)
+		if errors.Is(err, os.ErrNotExist) && !errors.Is(err, ErrNoNetNS) {
+			continue // a userspace driver has it
+		}
+		if err != nil {
+			return fmt.Errorf("pod %s: default routes: %w", rec.Plan.Pod, err)
+		}
+		for _, r := range facts.Routes {
+			v4 := r.Dst.Addr().Is4()
+			if r.Dst.Bits() == 0 && r.GW.IsValid() && (v4 && a.Routes.DropV4 || !v4 && a.Routes.DropV6) && !slices.Contains(a.Routes.Gateways, r.GW) {
+				rec.Outcomes[i].Displaced = append(rec.Outcomes[i].Displaced, r)
+			}
+		}
+	}
+	return nil
+}
+
+// reroute gives a pod the default routes that its attachments now wish: one more may
+// take them over, and what the last one took over comes back. It changes rec's outcomes.
+func (e *Engine) reroute(ctx context.Context, rec Record) error {
+	change := rec.routeChange()
+	if err := e.displace(ctx, rec); err != nil {
+		return err
+	}
+	for i := len(rec.Outcomes) - 1; i >= 0; i-- { // of several the first one's stays
+		at, out := rec.Plan.Attachments[i], &rec.Outcomes[i]
+		var still []Route
+		for _, r := range out.Displaced {
+			if v4 := r.Dst.Addr().Is4(); v4 && at.Routes.DropV4 || !v4 && at.Routes.DropV6 {
+				still = append(still, r)
+				continue
+			}
+			change.Add = append(change.Add, DefaultRoute{Interface: at.Interface, V6: r.Dst.Addr().Is6(), Gateway: r.GW})
+		}
+		out.Displaced = still
+	}
+	if change.empty() {
 		return nil
 	}
-	undo, err := a.Links.Apply(ctx, a.rec.Sandbox.NetNS, change)
-	if err != nil {
-		return fmt.Errorf("pod %s: default routes: %w", a.rec.Plan.Pod, err)
+	if _, err := e.Links.Apply(ctx, rec.Sandbox.NetNS, change); err != nil {
+		return fmt.Errorf("default routes: %w", err)
 	}
-	a.unroute = undo
-	for i, at := range a.rec.Plan.Attachments {
-		routed, err := editRoutes(a.rec.Outcomes[i].Result, at.Routes)
-		if err != nil {
-			return a.rec.failure(i, "ADD", err)
+	return rec.editRoutes()
+}
+
+// editRoutes makes the results say what is true after default routes were moved.
+func (r Record) editRoutes() error {
+	for i, at := range r.Plan.Attachments {
+		if r.Outcomes[i].Result == nil {
+			continue
 		}
-		a.rec.Outcomes[i].Routed = routed
+		routed, err := editRoutes(r.Outcomes[i].Result, at.Routes)
+		if err != nil {
+			return r.failure(i, "ADD", err)
+		}
+		r.Outcomes[i].Routed = routed
 	}
 	return nil
 }

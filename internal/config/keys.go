@@ -296,6 +296,10 @@ func daemonKeys() []Key {
 			Meaning: "profiles are served on metricsPort",
 		},
 		{
+			Name: "hotplug", kind: flag(func(c *Config) *bool { return &c.Hotplug }), Default: "false", Readers: by(daemon),
+			Meaning: "a change of a running pod's annotation attaches and detaches networks; needs chrootDir and the host's privileges",
+		},
+		{
 			Name: "drainTimeout", kind: duration(func(c *Config) *time.Duration { return &c.DrainTimeout }), Default: quoted(DefaultDrainTimeout.String()), Readers: by(daemon),
 			Meaning: "how long a daemon that stops waits for what is in flight",
 		},

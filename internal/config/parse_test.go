@@ -117,6 +117,7 @@ var goldens = map[string]struct {
 	"metricsTLS.keyFile":                     {`"/x"`, func(c *Config) { c.MetricsTLS.KeyFile = "/x" }, map[string]string{`1`: "the number 1"}},
 	"metricsTokenReview":                     {`true`, func(c *Config) { c.MetricsTokenReview = true }, map[string]string{`"on"`: `the text "on"`}},
 	"enablePprof":                            {`false`, nil, map[string]string{`"on"`: `the text "on"`}},
+	"hotplug":                                {`true`, func(c *Config) { c.Hotplug = true }, map[string]string{`"on"`: `the text "on"`}},
 	"drainTimeout":                           {`"2s"`, func(c *Config) { c.DrainTimeout = 2 * time.Second }, map[string]string{`"soon"`: `the text "soon"`}},
 	"perNodeCertificate":                     {`{}`, nil, map[string]string{`true`: "true"}},
 	"perNodeCertificate.enabled":             {`false`, nil, map[string]string{`1`: "the number 1"}},

@@ -91,6 +91,7 @@ type Config struct {
 	MetricsTLS         MetricsTLS
 	MetricsTokenReview bool
 	EnablePprof        bool
+	Hotplug            bool
 	DrainTimeout       time.Duration
 
 	// The generated configuration (contract 1.3b).

@@ -23,6 +23,7 @@ import (
 	"github.com/multus-thick/multus/internal/confgen"
 	"github.com/multus-thick/multus/internal/config"
 	"github.com/multus-thick/multus/internal/gather"
+	"github.com/multus-thick/multus/internal/hotplug"
 	"github.com/multus-thick/multus/internal/ledger"
 	"github.com/multus-thick/multus/internal/netspec"
 	"github.com/multus-thick/multus/internal/plan"
@@ -49,6 +50,10 @@ type Cluster interface {
 	// Disturbed records an event on the node: something works against the generated
 	// configuration.
 	Disturbed(message string)
+	hotplug.Cluster
+	// Follow has pod called for each pod that may have changed or gone, and network when
+	// some definition may have. It is called once, before Run; neither blocks.
+	Follow(pod func(namespace, name string), network func())
 }
 
 // Options are what a Daemon is made of.
@@ -81,7 +86,8 @@ type Daemon struct {
 	guard     *guard // nil where the metrics are for everybody
 	pair      *pair  // nil where they are served without TLS
 	ledger    *ledger.Ledger
-	watcher   *confgen.Watcher // nil without Generate
+	hotplug   *hotplug.Reconciler // nil without the key
+	watcher   *confgen.Watcher    // nil without Generate
 	draining  atomic.Bool
 	// elsewhere is a plugin's ledger folder that is not ours; it makes us unready. agreed
 	// says that some plugin's was ours.
@@ -112,6 +118,7 @@ func New(o Options) (*Daemon, error) {
 	}
 	d.metrics.watch(d)
 	d.publisher = &publisher{cluster: o.Cluster, log: o.Log, metrics: d.metrics, pending: map[string]*publication{}}
+	d.followPods()
 	if !o.Generate {
 		return d, nil
 	}
@@ -147,6 +154,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	group.Go(func() error { return d.publisher.run(working, d.recorded) })
 	if d.watcher != nil {
 		group.Go(func() error { return d.watcher.Run(working) })
+	}
+	if d.hotplug != nil {
+		group.Go(func() error { d.hotplug.Run(working); return nil })
 	}
 	group.Go(func() error { return serve(server, socket) })
 	group.Go(func() error { return d.keepSocket(working, group, server, socket) })
@@ -260,6 +270,7 @@ func (d *Daemon) planConfig(ctx context.Context, caller json.RawMessage) (*confi
 	if err != nil {
 		return nil, badConfig(err)
 	}
+	cfg.Hotplug = d.attachesLate()
 	if d.watcher == nil || d.Config.ClusterNetwork != "" {
 		return cfg, nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/hotplug"
 	"github.com/multus-thick/multus/internal/version"
 )
 
@@ -27,6 +28,7 @@ type metrics struct {
 	config     *prometheus.CounterVec
 	waits      prometheus.Histogram
 	rejected   *prometheus.CounterVec
+	hotplugs   *prometheus.CounterVec
 	// What delegates are called and what they answer is not ours to bound.
 	plugins, codes vocabulary
 }
@@ -89,6 +91,14 @@ func newMetrics() *metrics {
 			Name: "multus_adds_rejected_total", Help: "ADDs that were not admitted: their caller left or ran out of time (left), or the daemon shut down (draining).",
 		}, []string{"reason"}),
 	}
+	m.hotplugs = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "multus_hotplug_operations_total", Help: "Networks that were attached to, or detached from, running pods because their annotation changed.",
+	}, []string{"operation", "outcome"})
+	for _, operation := range []hotplug.Operation{hotplug.Attach, hotplug.Detach} {
+		for _, outcome := range []hotplug.Outcome{hotplug.OK, hotplug.Failed} {
+			m.hotplugs.WithLabelValues(string(operation), string(outcome))
+		}
+	}
 	// What has not happened yet is 0 and not absent, so that alerts can count from there.
 	for _, outcome := range []string{"ok", "failed"} {
 		m.patches.WithLabelValues(outcome)
@@ -105,7 +115,7 @@ func newMetrics() *metrics {
 		ConstLabels: prometheus.Labels{"version": build.Version, "commit": build.Commit, "goversion": runtime.Version()},
 	})
 	info.Set(1)
-	m.registry.MustRegister(m.requests, m.operations, m.delegates, m.patches, m.config, m.waits, m.rejected, info,
+	m.registry.MustRegister(m.requests, m.operations, m.delegates, m.patches, m.config, m.waits, m.rejected, m.hotplugs, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -118,6 +128,14 @@ func (m *metrics) watch(d *Daemon) {
 	gauge("multus_adds_in_flight", "Admitted ADDs that have not reported yet.", func() float64 { return float64(d.admission.inFlight()) })
 	gauge("multus_adds_waiting", "ADDs that wait to be admitted.", func() float64 { return float64(d.admission.waiting.Load()) })
 	gauge("multus_status_pending", "Statuses that wait to be written.", func() float64 { return float64(d.publisher.waiting()) })
+	gauge("multus_hotplug_differences", "Networks that running pods select and lack, or have and do not select, because it failed.", func() float64 {
+		all, _ := d.differences()
+		return float64(all)
+	})
+	gauge("multus_optional_missing", "Optional networks that running pods lack.", func() float64 {
+		_, optional := d.differences()
+		return float64(optional)
+	})
 	gauge("multus_ready", "Whether the daemon is ready (1) or not (0).", func() float64 {
 		if d.notReady() == "" {
 			return 1

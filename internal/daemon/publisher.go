@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -136,9 +137,21 @@ func (p *publisher) catchUp(now time.Time, records []attach.Record) {
 			continue
 		}
 		if entries := flatten(attach.StatusEntries(rec)); !says(pod, entries) {
+			entries = append(entries, pluggedEntries(rec, pod)...)
 			p.publish(rec.Plan.Pod, netspec.FormatStatus(entries)) //nolint:contextcheck // the publisher's own, which run was given
 		}
 	}
+}
+
+// pluggedEntries are those elements of the pod's annotation that the callers of
+// /delegate wrote.
+func pluggedEntries(rec attach.Record, pod gather.Pod) []netspec.StatusEntry {
+	entries, _ := netspec.ParseStatus(pod.Annotations[netspec.AnnotationStatus])
+	return slices.DeleteFunc(entries, func(e netspec.StatusEntry) bool {
+		return !slices.ContainsFunc(rec.Plan.Attachments, func(a plan.Attachment) bool {
+			return a.Role == plan.Plugged && a.Interface == e.Interface
+		})
+	})
 }
 
 func flatten(byAttachment [][]netspec.StatusEntry) []netspec.StatusEntry {

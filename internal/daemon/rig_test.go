@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,7 +48,8 @@ type fakeCluster struct {
 	synced  time.Time
 	patch   func(ctx context.Context) error // nil for success
 	ends    error                           // of Run, at once, where it is not nil
-	told    []string                        // patches and events
+	told    []string                        // patches, events and conditions
+	changed func(namespace, name string)
 }
 
 var _ Cluster = (*fakeCluster)(nil)
@@ -121,6 +124,27 @@ func (c *fakeCluster) Refused(pod plan.Pod, message string) {
 }
 
 func (c *fakeCluster) Disturbed(message string) { c.tell("disturbed: %s", message) }
+
+func (c *fakeCluster) Pods() []gather.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.pods))
+}
+
+func (c *fakeCluster) Follow(pod func(namespace, name string), _ func()) { c.changed = pod }
+
+func (c *fakeCluster) Note(pod plan.Pod, reason, message string) {
+	c.tell("%s on %s: %s", reason, pod, message)
+}
+
+func (c *fakeCluster) Warn(pod plan.Pod, reason, message string) {
+	c.tell("%s on %s: %s", reason, pod, message)
+}
+
+func (c *fakeCluster) ReportNetworks(_ context.Context, pod plan.Pod, differs string) error {
+	c.tell("condition of %s: %s", pod, differs)
+	return nil
+}
 
 func (c *fakeCluster) tell(format string, args ...any) {
 	c.mu.Lock()

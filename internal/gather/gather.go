@@ -29,11 +29,20 @@ func (g *Gatherer) Plan(ctx context.Context, cfg *config.Config, call plan.Call,
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", id, err)
 	}
-	facts, err := g.facts(ctx, cfg, pod)
+	facts, err := g.facts(ctx, cfg, pod, plan.NeedsOf(cfg, pod))
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", id, err)
 	}
 	return plan.Build(cfg, call, pod, facts)
+}
+
+// Join plans one network more for a running pod, as plan.Join does.
+func (g *Gatherer) Join(ctx context.Context, cfg *config.Config, call plan.Call, pod plan.Subject, s netspec.Selection, element int, beside []plan.Attachment) (*plan.Plan, error) {
+	facts, err := g.facts(ctx, cfg, pod, plan.Needs{NADs: []netspec.Ref{s.Ref()}})
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", pod.Pod, err)
+	}
+	return plan.Join(cfg, call, pod, facts, s, element, beside)
 }
 
 // subject finds the annotations that count. The API's count where its pod is the
@@ -46,13 +55,13 @@ func (g *Gatherer) subject(ctx context.Context, id plan.Pod, delivered map[strin
 		return plan.Subject{Pod: id, Annotations: delivered}, nil
 	}
 	cached, known := g.Pods.Cached(id.Namespace, id.Name)
-	known = known && same(cached, id)
+	known = known && cached.Is(id)
 	if known && agrees(cached, delivered) {
 		return named(id, cached), nil
 	}
 	live, err := g.Pods.Live(ctx, id.Namespace, id.Name)
 	switch {
-	case err == nil && same(live, id):
+	case err == nil && live.Is(id):
 		return named(id, live), nil
 	case err == nil:
 		return plan.Subject{}, fmt.Errorf("the runtime asks for the pod with UID %s, the API has %s of that name: %w", id.UID, live.UID, ErrNotYet)
@@ -90,9 +99,10 @@ func named(id plan.Pod, pod Pod) plan.Subject {
 // knows the pod: it tells the mirror from that of an earlier pod of the name.
 const annotationConfigHash = "kubernetes.io/config.hash"
 
-func same(pod Pod, id plan.Pod) bool {
-	hash := pod.Annotations[annotationConfigHash]
-	return id.UID == "" || pod.UID == id.UID || pod.Static && (hash == "" || hash == id.UID)
+// Is tells whether the API's pod is the one that the runtime means.
+func (p Pod) Is(id plan.Pod) bool {
+	hash := p.Annotations[annotationConfigHash]
+	return id.UID == "" || p.UID == id.UID || p.Static && (hash == "" || hash == id.UID)
 }
 
 func static(annotations map[string]string) bool {
@@ -111,8 +121,7 @@ func selects(annotations map[string]string) bool {
 }
 
 // facts answers what the plan needs.
-func (g *Gatherer) facts(ctx context.Context, cfg *config.Config, pod plan.Subject) (plan.Facts, error) {
-	needs := plan.NeedsOf(cfg, pod)
+func (g *Gatherer) facts(ctx context.Context, cfg *config.Config, pod plan.Subject, needs plan.Needs) (plan.Facts, error) {
 	facts := plan.Facts{NADs: map[netspec.Ref]plan.NAD{}, Paths: map[string]plan.PathFacts{}}
 	for _, path := range needs.Paths {
 		facts.Paths[path] = ReadPath(g.Files, path, cfg.AuxiliaryCNIChainName)

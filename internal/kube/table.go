@@ -30,6 +30,7 @@ type table[O metav1.Object, T any] struct {
 	resource string
 	row      func(O) T
 	log      *slog.Logger
+	changed  func(namespace, name string) // nil for nobody; told of rows that may have changed, or gone
 
 	mu      sync.RWMutex
 	rows    map[string]T // by "namespace/name"
@@ -130,9 +131,26 @@ func (t *table[O, T]) Replace(objects []any, _ string) error {
 		rows[tableKey(o)] = t.row(o)
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	before := t.rows
 	t.rows, t.synced = rows, true
+	t.mu.Unlock()
+	for key := range before {
+		if _, still := rows[key]; !still {
+			t.tell(key)
+		}
+	}
+	for key := range rows {
+		t.tell(key)
+	}
 	return nil
+}
+
+// tell is called without the lock: who is told may look.
+func (t *table[O, T]) tell(key string) {
+	if t.changed != nil {
+		namespace, name, _ := strings.Cut(key, "/")
+		t.changed(namespace, name)
+	}
 }
 
 // Add implements cache.ReflectorStore.
@@ -143,16 +161,19 @@ func (t *table[O, T]) Update(object any) error {
 	o := object.(O)
 	row := t.row(o)
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.rows[tableKey(o)] = row
+	t.mu.Unlock()
+	t.tell(tableKey(o))
 	return nil
 }
 
 // Delete implements cache.ReflectorStore.
 func (t *table[O, T]) Delete(object any) error {
+	key := tableKey(object.(O))
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.rows, tableKey(object.(O)))
+	delete(t.rows, key)
+	t.mu.Unlock()
+	t.tell(key)
 	return nil
 }
 

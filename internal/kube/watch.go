@@ -100,6 +100,13 @@ func reflectorOptions(ctx context.Context, name string) cache.ReflectorOptions {
 	return cache.ReflectorOptions{Logger: &log, Name: name, TypeDescription: name, Backoff: &again}
 }
 
+// Follow has pod called for each pod that may have changed or gone, and network when
+// some NetworkAttachmentDefinition may have. It is for once, before Run; neither may block.
+func (w *Watch) Follow(pod func(namespace, name string), network func()) {
+	w.pods.changed = pod
+	w.nads.changed = func(string, string) { network() }
+}
+
 // Cached implements gather.Pods. The annotations must not be changed.
 func (w *Watch) Cached(namespace, name string) (gather.Pod, bool) {
 	return w.pods.get(namespace, name)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/cniconf"
+	"github.com/multus-thick/multus/internal/plan"
 )
 
 // Names inside cniDir that are not sandboxes.
@@ -164,6 +165,24 @@ func (l *Ledger) load(id string, results results) (attach.Record, error) {
 	return r, nil
 }
 
+// PodOf tells whose sandbox it is, from a record of ours alone: v4's do not say.
+func (l *Ledger) PodOf(id string) (plan.Pod, bool) {
+	path, err := l.path(id)
+	if err != nil {
+		return plan.Pod{}, false
+	}
+	elements, err := read(path)
+	if err != nil {
+		return plan.Pod{}, false
+	}
+	raw, ours := elements[0].Get(sealKey)
+	if !ours {
+		return plan.Pod{}, false
+	}
+	r, err := unseal(raw)
+	return r.Plan.Pod, err == nil
+}
+
 // read reads the JSON array of a sandbox's file. It has an element at least.
 func read(path string) ([]cniconf.Object, error) {
 	text, err := os.ReadFile(path)
@@ -280,7 +299,7 @@ func prune(dir string) error {
 // them: 300 000 stale results are found on real nodes, none of their names tells the
 // sandbox for certain, and to open them all takes too long. Load finds them by id.
 func (l *Ledger) All() ([]attach.Listed, error) {
-	ids, err := l.list()
+	ids, err := l.Sandboxes()
 	all := make([]attach.Listed, len(ids))
 	results := l.resultsOfAll(ids)
 	for i, id := range ids {
@@ -290,9 +309,9 @@ func (l *Ledger) All() ([]attach.Listed, error) {
 	return all, err
 }
 
-// list names the sandboxes with a file of their own. Temporary files that nobody
+// Sandboxes names the sandboxes with a file of their own. Temporary files that nobody
 // finishes are removed on the way.
-func (l *Ledger) list() ([]string, error) {
+func (l *Ledger) Sandboxes() ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/multus-thick/multus/internal/attach"
+	"github.com/multus-thick/multus/internal/cniconf"
 	"github.com/multus-thick/multus/internal/plan"
 )
 
@@ -113,7 +114,7 @@ func TestR2SaveRefusesAnEmptyRecord(t *testing.T) {
 
 func TestI2_NoLedgerYet(t *testing.T) {
 	l := ledger(t)
-	ids, err := l.list()
+	ids, err := l.Sandboxes()
 	unfinished, err2 := l.Unfinished()
 	if len(ids)+len(unfinished)+l.Damaged() != 0 || errors.Join(err, err2, l.Remove(id), l.Evict(id)) != nil {
 		t.Errorf("%v, %v, %d; %v, %v", ids, unfinished, l.Damaged(), err, err2)
@@ -188,7 +189,7 @@ func TestT15DamagedRecord(t *testing.T) {
 			if _, err := l.Load(id); !errors.Is(err, attach.ErrNoRecord) || l.Damaged() != 1 {
 				t.Errorf("after SetAside Load gives %v; %d are kept", err, l.Damaged())
 			}
-			if ids, err := l.list(); err != nil || !slices.Equal(ids, []string{"bystander"}) {
+			if ids, err := l.Sandboxes(); err != nil || !slices.Equal(ids, []string{"bystander"}) {
 				t.Errorf("list gives %q, %v", ids, err)
 			}
 		})
@@ -375,7 +376,7 @@ func TestR15ListNamesRecordsAlone(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(l.dir, ".tmp-1"), old, old); err != nil {
 		t.Fatal(err)
 	}
-	ids, err := l.list()
+	ids, err := l.Sandboxes()
 	if want := []string{"a.1", "b"}; err != nil || !slices.Equal(ids, want) {
 		t.Errorf("list gives %q, %v, want %q", ids, err, want)
 	}
@@ -384,7 +385,7 @@ func TestR15ListNamesRecordsAlone(t *testing.T) {
 		t.Errorf("List should remove what a killed writer left, and nothing else:\n%s", diff)
 	}
 	write(t, filepath.Join(l.dir, "x"), nil)
-	if _, err := New(filepath.Join(l.dir, "x"), "").list(); !errors.Is(err, unix.ENOTDIR) {
+	if _, err := New(filepath.Join(l.dir, "x"), "").Sandboxes(); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a ledger that is no folder gives %v", err)
 	}
 }
@@ -415,5 +416,31 @@ func TestR13Place(t *testing.T) {
 	}
 	if _, err := PlaceOf(filepath.Join(l.dir, "none"), ""); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder gives %v", err)
+	}
+}
+
+// TestI5_PodOf: only a record of ours tells whose sandbox it is.
+func TestI5_PodOf(t *testing.T) {
+	l := New(t.TempDir(), "boot")
+	conf, err := cniconf.Parse([]byte(`{"cniVersion":"1.0.0","name":"primary","type":"bridge"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := attach.Record{State: attach.Attached, Sandbox: attach.Sandbox{ContainerID: "c1"}, Plan: plan.Plan{
+		Pod: plan.Pod{Namespace: "app", Name: "web", UID: "u"}, Attachments: []plan.Attachment{{Role: plan.Primary, Interface: "eth0", Config: conf}},
+	}}
+	if err := l.Save(rec, false); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"v4": `[{"Name":"primary"}]`, "broken": `[{"io.multus.ledger":{"sum":"x","record":{}}}]`} {
+		if err := os.WriteFile(filepath.Join(l.dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string]plan.Pod{"c1": rec.Plan.Pod, "v4": {}, "broken": {}, "none": {}, "../c1": {}} {
+		pod, ok := l.PodOf(id)
+		if ok != (want != plan.Pod{}) || ok && pod != want {
+			t.Errorf("%s: got %v, %v", id, pod, ok)
+		}
 	}
 }

@@ -181,7 +181,7 @@ func TestC1_20SandboxOfV4(t *testing.T) {
 	none := map[string]json.RawMessage{}
 	l, want := v4Node(t), fromCache(t)
 	same(t, want, load(t, l, v4ID))
-	if ids, err := l.list(); err != nil || !slices.Equal(ids, []string{v4ID}) {
+	if ids, err := l.Sandboxes(); err != nil || !slices.Equal(ids, []string{v4ID}) {
 		t.Errorf("list gives %q, %v", ids, err)
 	}
 
@@ -224,7 +224,7 @@ func TestC1_20SandboxInTheCacheAlone(t *testing.T) {
 	want.Origin = attach.Cache
 	want.Plan.Attachments[1].Network, want.Plan.Attachments[2].Network, want.Plan.Attachments[2].Request = "net-a", "net-b", plan.Request{}
 	same(t, want, load(t, l, v4ID))
-	if ids, err := l.list(); err != nil || len(ids) != 0 {
+	if ids, err := l.Sandboxes(); err != nil || len(ids) != 0 {
 		t.Errorf("list gives %q, %v", ids, err)
 	}
 	if err := l.Remove(v4ID); err != nil {
@@ -378,7 +378,7 @@ func TestR15CrowdedCache(t *testing.T) {
 	r, err := l.Load(id)
 	_, none := l.Load("unknown")
 	v4, err2 := l.Load(v4ID)
-	ids, err3 := l.list()
+	ids, err3 := l.Sandboxes()
 	unfinished, err4 := l.Unfinished()
 	if errors.Join(err, err2, err3, err4) != nil || !errors.Is(none, attach.ErrNoRecord) || len(r.Plan.Attachments) != 1 || len(v4.Plan.Attachments) != 3 ||
 		!slices.Equal(ids, []string{v4ID}) || len(unfinished) != 0 {

@@ -53,6 +53,18 @@ func StatusFile(dir, namespace, name string) string {
 // Added is daemon.Cluster's. A folder keeps no events.
 func (f *Folder) Added(plan.Pod, string, []string, string) {}
 
+// Follow is daemon.Cluster's: nothing changes.
+func (f *Folder) Follow(func(namespace, name string), func()) {}
+
+// ReportNetworks is daemon.Cluster's. A folder has no place for it.
+func (f *Folder) ReportNetworks(context.Context, plan.Pod, string) error { return nil }
+
+// Note is daemon.Cluster's. A folder keeps no events.
+func (f *Folder) Note(plan.Pod, string, string) {}
+
+// Warn is daemon.Cluster's. A folder keeps no events.
+func (f *Folder) Warn(plan.Pod, string, string) {}
+
 // Refused is daemon.Cluster's. A folder keeps no events.
 func (f *Folder) Refused(plan.Pod, string) {}
 

@@ -326,3 +326,41 @@ func TestC1_5InterfaceNameOfAPattern(t *testing.T) {
 		t.Errorf("got %v, want a problem", problems)
 	}
 }
+
+// TestI5_OptionalIsTrueOrFalse, and what is written otherwise is told apart.
+func TestI5_OptionalIsTrueOrFalse(t *testing.T) {
+	for value, want := range map[string][2]bool{"": {false, true}, "true": {true, true}, "false": {false, true}, "null": {false, true}, `"yes"`: {false, false}, "1": {false, false}} {
+		annotation := `[{"name":"a"}]`
+		if value != "" {
+			annotation = `[{"name":"a","io.multus.optional":` + value + `}]`
+		}
+		all, problems := ParseSelections(annotation, "ns")
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		optional, ok := all[0].Optional()
+		if got := [2]bool{optional, ok}; got != want {
+			t.Errorf("%s: got %v, want %v", value, got, want)
+		}
+	}
+}
+
+func TestI5_AsksTheSame(t *testing.T) {
+	const base = `{"name":"a","ips":["10.0.0.1"],"default-route":[],"cni-args":{"k":{"n":1.0}}}`
+	for other, want := range map[string]bool{
+		base: true,
+		`{"cni-args":{"k":{"n": 1.0}},"default-route":[],"ips":["10.0.0.1"],"name":"a","interface":"x","x.y":1,"z":2}`: true,
+		`{"name":"a","ips":["10.0.0.2"],"default-route":[],"cni-args":{"k":{"n":1.0}}}`:                                false,
+		`{"name":"a","ips":["10.0.0.1"],"cni-args":{"k":{"n":1.0}}}`:                                                   false,
+		`{"name":"a","ips":["10.0.0.1"],"default-route":[],"cni-args":{"k":{"n":1.1}}}`:                                false,
+		`{"name":"b","ips":["10.0.0.1"],"default-route":[],"cni-args":{"k":{"n":1.0}}}`:                                false,
+	} {
+		all, problems := ParseSelections("["+base+","+other+"]", "ns")
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		if got := all[0].AsksTheSame(all[1]); got != want {
+			t.Errorf("%s: %v", other, got)
+		}
+	}
+}

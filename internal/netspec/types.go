@@ -1,6 +1,7 @@
 package netspec
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/netip"
 )
@@ -58,6 +59,30 @@ type Selection struct {
 
 // Ref is the network that the element selects.
 func (s Selection) Ref() Ref { return Ref{s.Namespace, s.Name} }
+
+// ExtensionOptional on a selection element is true where the pod may start without the
+// network, which is then attached late.
+const ExtensionOptional = "io.multus.optional"
+
+// Optional reads ExtensionOptional; ok is false where it is neither true nor false.
+func (s Selection) Optional() (optional, ok bool) {
+	raw, given := s.Extensions[ExtensionOptional]
+	switch {
+	case !given || string(raw) == "false" || string(raw) == "null":
+		return false, true
+	default:
+		return string(raw) == "true", string(raw) == "true"
+	}
+}
+
+// AsksTheSame tells whether two elements ask for the same of the same network. What the
+// interface is called is another question.
+func (s Selection) AsksTheSame(other Selection) bool {
+	s.Interface, other.Interface = "", ""
+	mine, err := json.Marshal(s)
+	theirs, otherErr := json.Marshal(other)
+	return err == nil && otherErr == nil && bytes.Equal(mine, theirs)
+}
 
 // PortMapping is an entry of the portMappings capability (CNI conventions).
 type PortMapping struct {

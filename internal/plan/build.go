@@ -66,6 +66,11 @@ type builder struct {
 	absent   int // how many of the problems are networks of the node that are not there
 	warnings []string
 	size     int // of the definitions' configurations, in bytes
+	// optional are the elements that the pod may start without; leftOut says why it does.
+	optional map[int]bool
+	leftOut  map[int][]netspec.Problem
+	// beside are the attachments that a running pod has already.
+	beside []Attachment
 }
 
 func (b *builder) problem(p netspec.Problem) { b.problems = append(b.problems, p) }
@@ -73,11 +78,25 @@ func (b *builder) problem(p netspec.Problem) { b.problems = append(b.problems, p
 // Build makes the plan. Its error is a *Refusal with all that is wrong.
 func Build(cfg *config.Config, call Call, pod Subject, facts Facts) (*Plan, error) {
 	b := &builder{cfg: cfg, call: call, pod: pod, facts: facts}
-	networks := b.networks()
+	p, err := b.plan(b.networks())
+	if left := b.dispensable(); len(left) > 0 { // without them the others may be planned otherwise
+		b = &builder{cfg: cfg, call: call, pod: pod, facts: facts, leftOut: left}
+		p, err = b.plan(b.networks())
+	}
+	return p, err
+}
+
+// plan plans networks, each of which has its interface's name.
+func (b *builder) plan(networks []network) (*Plan, error) {
 	devices := b.devices(networks)
-	p := &Plan{Version: Version, Pod: pod.Pod}
+	p := &Plan{Version: Version, Pod: b.pod.Pod}
 	for i, n := range networks {
-		a := Attachment{Role: n.role, Network: n.name, Element: n.element, Interface: b.interfaceName(n, i), Resource: n.resource, DeviceID: devices[i]}
+		a := Attachment{Role: n.role, Network: n.name, Element: n.element, Interface: n.ifName, Resource: n.resource, DeviceID: devices[i], Optional: b.optional[n.element]}
+		if b.cfg.Hotplug && n.element > 0 {
+			asked := *n.selected
+			asked.Extensions, asked.Unknown = nil, nil // what nobody is asked for
+			a.Selected = &asked
+		}
 		if !n.broken {
 			b.request(&a, n)
 		}
@@ -86,10 +105,35 @@ func Build(cfg *config.Config, call Call, pod Subject, facts Facts) (*Plan, erro
 	b.collisions(p.Attachments, networks)
 	b.routes(p.Attachments, networks)
 	if len(b.problems) > 0 {
-		return nil, &Refusal{Pod: pod.Pod, Problems: b.problems, Later: b.absent == len(b.problems)}
+		return nil, &Refusal{Pod: b.pod.Pod, Problems: b.problems, Later: b.absent == len(b.problems)}
 	}
 	p.Warnings = b.warnings
 	return p, nil
+}
+
+// dispensable are the problems of optional elements that are well written, by element:
+// the pod starts without these networks.
+func (b *builder) dispensable() map[int][]netspec.Problem {
+	left := map[int][]netspec.Problem{}
+	for _, p := range b.problems {
+		if p.Key != netspec.AnnotationDefaultNetwork && b.optional[p.Element] {
+			left[p.Element] = append(left[p.Element], p)
+		}
+	}
+	return left
+}
+
+// isOptional tells whether the pod may start without a network: only where the daemon
+// attaches it late.
+func (b *builder) isOptional(s netspec.Selection, element int) bool {
+	if !b.cfg.Hotplug {
+		return false
+	}
+	optional, ok := s.Optional()
+	if !ok {
+		b.problem(netspec.Problem{Element: element, Network: s.Ref().String(), Key: netspec.ExtensionOptional, Wrong: "found " + netspec.Found(s.Extensions[netspec.ExtensionOptional]), Right: "true or false"})
+	}
+	return optional
 }
 
 // networks resolves the networks of the pod in their order: the primary network,
@@ -109,22 +153,40 @@ func (b *builder) networks() []network {
 	for _, p := range problems {
 		misread[p.Element] = true
 	}
+	b.optional = map[int]bool{}
 	for i, s := range selections {
-		n := network{role: Secondary, name: s.Ref().String(), selected: &s, element: i + 1, misread: misread[i+1]}
-		if !s.Named() && !n.misread {
-			b.problem(netspec.Problem{Element: i + 1, Key: netspec.AnnotationNetworks, Wrong: "the network's namespace is not known, for the runtime does not tell the pod's", Right: "the namespace beside the name"})
-		}
-		if !s.Named() || b.cfg.NamespaceIsolation && b.isolated(s, i+1, netspec.AnnotationNetworks) {
-			n.broken = true
-		} else {
-			n = b.selectedNetwork(n, netspec.AnnotationNetworks)
-		}
-		all = append(all, n)
+		all = append(all, b.selection(s, i+1, misread[i+1]))
 	}
 	if n, ok := b.auxiliary(); ok {
 		all = append(all, n)
 	}
-	return all
+	for i := range all {
+		all[i].ifName = b.interfaceName(all[i], i)
+	}
+	return slices.DeleteFunc(all, func(n network) bool { return b.leftOut[n.element] != nil })
+}
+
+// selection resolves one element of the annotation networks. One that is left out is
+// not looked at any more, and keeps its place, which gives others their names.
+func (b *builder) selection(s netspec.Selection, element int, misread bool) network {
+	n := network{role: Secondary, name: s.Ref().String(), selected: &s, element: element, misread: misread}
+	if left := b.leftOut[element]; left != nil {
+		for _, p := range left {
+			b.warnings = append(b.warnings, fmt.Sprintf("pod %s: %s; the network is optional, and the pod starts without it", b.pod.Pod, p))
+		}
+		return n
+	}
+	if !misread && b.isOptional(s, element) {
+		b.optional[element] = true
+	}
+	if !s.Named() && !misread {
+		b.problem(netspec.Problem{Element: element, Key: netspec.AnnotationNetworks, Wrong: "the network's namespace is not known, for the runtime does not tell the pod's", Right: "the namespace beside the name"})
+	}
+	if !s.Named() || b.cfg.NamespaceIsolation && b.isolated(s, element, netspec.AnnotationNetworks) {
+		n.broken = true
+		return n
+	}
+	return b.selectedNetwork(n, netspec.AnnotationNetworks)
 }
 
 // nodeSide is the primary network and the node's further networks. It is never empty.
@@ -216,6 +278,9 @@ func (b *builder) devices(networks []network) []string {
 			ids[i] = n.selected.DeviceID
 			requested = append(requested, ids[i])
 		}
+	}
+	for _, a := range b.beside {
+		requested = append(requested, a.DeviceID)
 	}
 	used := map[string]int{}
 	for i, n := range networks {

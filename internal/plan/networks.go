@@ -29,6 +29,7 @@ type network struct {
 	resource string             // resourceName of the definition
 	selected *netspec.Selection // nil for networks of the node
 	element  int
+	ifName   string
 }
 
 // with gives a network its configuration, which source holds; at is where to put

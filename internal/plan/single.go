@@ -22,6 +22,16 @@ func Single(cfg *config.Config, call Call, conf cniconf.Config, s netspec.Select
 	return a, pod.Pod, nil
 }
 
+// Join plans one network more for a running pod: s, the element of that number of its
+// annotation, which names an interface. beside are the attachments that the pod has:
+// their devices and default routes are taken. The plan has the one attachment.
+func Join(cfg *config.Config, call Call, pod Subject, facts Facts, s netspec.Selection, element int, beside []Attachment) (*Plan, error) {
+	b := &builder{cfg: cfg, call: call, pod: pod, facts: facts, optional: map[int]bool{}, beside: beside}
+	n := b.selection(s, element, false)
+	n.ifName = s.Interface
+	return b.plan([]network{n})
+}
+
 // PodOf reads the pod's identity from the runtime's CNI_ARGS.
 func PodOf(args []Arg) Pod {
 	var pod Pod

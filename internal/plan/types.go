@@ -69,6 +69,11 @@ type Attachment struct {
 	Resource string `json:"resource,omitempty"`
 	// Request is what the selection element asked for, kept for v4's records.
 	Request Request `json:"request,omitzero"`
+	// Selected is the selection element, where the daemon follows the annotation of
+	// running pods (key hotplug): by it a changed element is told from the same one.
+	Selected *netspec.Selection `json:"selected,omitempty"`
+	// Optional says that the pod starts without the network where it cannot be attached.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // Request are the values of a selection element that v4's records name.

@@ -98,6 +98,7 @@ func (p *planner) Plan(ctx context.Context, req api.PlanRequest) (*plan.Plan, er
 	if err != nil {
 		return nil, api.WithCode(types.ErrInvalidNetworkConfig, err)
 	}
+	cfg.Hotplug = false // nobody is there to attach an optional network late
 	inv := shim.Invocation{ContainerID: req.ContainerID, NetNS: req.NetNS, Interface: req.Interface, Args: req.Args}
 	call, err := inv.Call(req.RuntimeConfig)
 	if err != nil {

@@ -195,13 +195,17 @@ func TestI3_DeployImages(t *testing.T) {
 func TestI3_DeployFoldersFit(t *testing.T) {
 	for _, name := range []string{"thick", "hotplug"} {
 		r := installation(t, name)
-		var config map[string]string
+		var config struct {
+			SocketDir, CNIConfigDir, MultusAutoconfigDir, ChrootDir string
+			Hotplug                                                 bool
+		}
 		if err := json.Unmarshal([]byte(r.config.Data["daemon-config.json"]), &config); err != nil {
 			t.Fatal(err)
 		}
-		same(t, name+"'s socket", "/host/run/multus/", config["socketDir"])
-		same(t, name+"'s runtime folder", []string{"/host/etc/cni/net.d", "/host/etc/cni/net.d"}, []string{config["cniConfigDir"], config["multusAutoconfigDir"]})
-		same(t, name+"'s host", map[string]string{"thick": "", "hotplug": "/hostroot"}[name], config["chrootDir"])
+		same(t, name+"'s socket", "/host/run/multus/", config.SocketDir)
+		same(t, name+"'s runtime folder", []string{"/host/etc/cni/net.d", "/host/etc/cni/net.d"}, []string{config.CNIConfigDir, config.MultusAutoconfigDir})
+		same(t, name+"'s host", map[string]string{"thick": "", "hotplug": "/hostroot"}[name], config.ChrootDir)
+		same(t, name+" follows running pods", name == "hotplug", config.Hotplug)
 		daemon := r.pod().Containers[0]
 		program := "/usr/src/multus-cni/bin/multus-daemon"
 		same(t, name+"'s commands", [][]string{{program}, {program, "readycheck", "/host/run/multus"}, {program, "healthcheck", "/host/run/multus"}},

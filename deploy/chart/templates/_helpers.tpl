@@ -26,7 +26,7 @@ capabilities:
   "multusConfigFile" "auto"
   "socketDir" "/host/run/multus/"
   "logLevel" "verbose" -}}
-{{- if eq .Values.mode "hotplug" }}{{ $_ := set $config "chrootDir" "/hostroot" }}{{ end -}}
+{{- if eq .Values.mode "hotplug" }}{{ $_ := set $config "chrootDir" "/hostroot" }}{{ $_ := set $config "hotplug" true }}{{ end -}}
 {{- if .Values.monitoring.enabled }}{{ $_ := set $config "metricsPort" .Values.monitoring.port }}{{ end -}}
 {{- if eq (include "multus.protected" .) "true" }}
 {{- $_ := set $config "metricsTLS" (dict "certFile" "/run/multus-metrics/tls.crt" "keyFile" "/run/multus-metrics/tls.key") }}

@@ -172,6 +172,9 @@ func (s *Server) patch(w http.ResponseWriter, c call) {
 		if c.subresource == "status" {
 			delete(patch, "spec")
 		}
+		if strings.HasPrefix(c.Header.Get("Content-Type"), "application/strategic") {
+			joinConditions(before, patch)
+		}
 		after := merge(before, patch).(Object)
 		after["metadata"] = maps.Clone(metadata(after))
 		return after

@@ -236,3 +236,25 @@ func merge(target any, patch any) any {
 	}
 	return result
 }
+
+// joinConditions makes the conditions of a strategic merge patch the whole list: each of
+// them takes the place of that of its type (patchMergeKey).
+func joinConditions(before, patch Object) {
+	status, _ := patch["status"].(Object)
+	ours, given := status["conditions"].([]any)
+	if !given {
+		return
+	}
+	was, _ := before["status"].(Object)
+	all, _ := was["conditions"].([]any)
+	joined := slices.Clone(all)
+	for _, o := range ours {
+		i := slices.IndexFunc(joined, func(c any) bool { return c.(Object)["type"] == o.(Object)["type"] })
+		if i < 0 {
+			joined = append(joined, o)
+		} else {
+			joined[i] = o
+		}
+	}
+	status["conditions"] = joined
+}

@@ -1,0 +1,278 @@
+package hotplug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/multus-thick/multus/internal/attach"
+	"github.com/multus-thick/multus/internal/gather"
+	"github.com/multus-thick/multus/internal/netspec"
+	"github.com/multus-thick/multus/internal/plan"
+)
+
+// reconcile makes the networks of one pod those that it selects. again says that its
+// turn comes once more, later.
+func (r *Reconciler) reconcile(ctx context.Context, n name) (again bool) {
+	pod, known := r.Cluster.Cached(n.namespace, n.name)
+	if !known || pod.Deleting || pod.Static {
+		r.forget(n)
+		return false
+	}
+	state := r.state(n, pod.UID, true)
+	rec, found, err := r.sandboxes.of(pod.Pod)
+	if err != nil {
+		r.Log.Error("the ledger cannot be read", "pod", pod.String(), "error", err)
+		return true
+	}
+	r.mu.Lock()
+	state.tried = pod.Annotations[netspec.AnnotationNetworks]
+	r.mu.Unlock()
+	t := &turn{Reconciler: r, pod: pod, state: state, before: rec, rec: rec}
+	t.status, _ = netspec.ParseStatus(pod.Annotations[netspec.AnnotationStatus])
+	var problems []netspec.Problem
+	t.selections, problems = netspec.ParseSelections(pod.Annotations[netspec.AnnotationNetworks], pod.Namespace)
+	switch {
+	case !found:
+		t.withoutRecord()
+		return false
+	case rec.State != attach.Attached:
+		return true // its ADD or DEL is under way
+	case len(problems) > 0: // nothing is detached for a slip of the pen
+		t.reject(lines(pod.Pod, problems))
+		return false
+	case unknown(rec) != "":
+		t.reject(fmt.Sprintf("pod %s: Multus v4 attached the network %s, and whether the pod selects it is not known here: make the pod anew", pod, unknown(rec)))
+		return false
+	}
+	return t.run(ctx, Diff(t.selections, rec))
+}
+
+// turn is one pod's turn.
+type turn struct {
+	*Reconciler
+	pod         gather.Pod
+	state       *state
+	selections  []netspec.Selection
+	status      []netspec.StatusEntry // as the pod says
+	before, rec attach.Record         // at the turn's begin, and now
+	failed      []string
+	optional    int  // of the failed networks
+	gone        bool // the sandbox was taken away meanwhile
+}
+
+func (t *turn) run(ctx context.Context, c Change) (again bool) {
+	if t.Forbidden != "" && (len(c.Detach) > 0 || len(c.Attach) > 0) {
+		t.reject(fmt.Sprintf("pod %s: a change of the networks of a running pod has no effect here: %s", t.pod, t.Forbidden))
+		return false
+	}
+	if len(c.Detach) > 0 {
+		switch current, err := t.current(ctx); {
+		case err != nil:
+			t.Log.Info("nothing is detached before the API has confirmed what the pod selects", "pod", t.pod.String(), "error", err)
+			return true
+		case !current:
+			return true // the cache will follow
+		}
+	}
+	for _, a := range c.Detach {
+		t.detach(ctx, a)
+	}
+	for _, j := range c.Attach {
+		if t.gone || ctx.Err() != nil {
+			break
+		}
+		t.attach(ctx, j)
+	}
+	if t.gone {
+		return false // there is a DEL, or a new sandbox
+	}
+	for _, p := range c.Wrong {
+		t.fail(p.Element, fmt.Sprintf("pod %s: %s", t.pod, p), ReasonRejected)
+	}
+	t.publish(ctx)
+	t.report(ctx)
+	return len(t.failed) > 0
+}
+
+// current asks the API whether the cache has the pod's annotation as it is: nothing is
+// taken away on the word of a cache, which may be older than the pod's ADD.
+func (t *turn) current(ctx context.Context) (bool, error) {
+	live, err := t.Cluster.Live(ctx, t.pod.Namespace, t.pod.Name)
+	if errors.Is(err, gather.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && live.UID == t.pod.UID && !live.Deleting &&
+		live.Annotations[netspec.AnnotationNetworks] == t.pod.Annotations[netspec.AnnotationNetworks], err
+}
+
+func (t *turn) detach(ctx context.Context, a plan.Attachment) {
+	if t.gone {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.DelTimeout)
+	defer cancel()
+	rec, err := t.Engine.UnplugRecorded(ctx, t.rec.Sandbox.ContainerID, t.pod.Pod, a)
+	t.now(rec)
+	if err != nil {
+		t.Count(Detach, Failed)
+		t.fail(0, err.Error(), ReasonFailedRemoval)
+		return
+	}
+	if t.gone = len(rec.Plan.Attachments) == 0; t.gone {
+		return
+	}
+	t.Count(Detach, OK)
+	t.Log.Info("detached", "pod", t.pod.String(), "network", a.Network, "interface", a.Interface)
+	t.Cluster.Note(t.pod.Pod, ReasonRemoved, fmt.Sprintf("Remove %s from %s", a.Interface, a.Network))
+}
+
+func (t *turn) attach(ctx context.Context, j Joining) {
+	ctx, cancel := context.WithTimeout(ctx, t.AddTimeout)
+	defer cancel()
+	rec, a, err := t.plug(ctx, j)
+	t.now(rec)
+	switch {
+	case errors.Is(err, attach.ErrNoRecord) || errors.Is(err, attach.ErrNoNetNS):
+		t.gone = true
+	case err != nil:
+		t.Count(Attach, Failed)
+		t.fail(j.Element, err.Error(), ReasonFailedAdding)
+	default:
+		t.Count(Attach, OK)
+		i := slices.IndexFunc(rec.Plan.Attachments, func(b plan.Attachment) bool { return b.Interface == a.Interface })
+		addresses := netspec.Addresses(rec.Outcomes[i].Result)
+		t.Log.Info("attached", "pod", t.pod.String(), "network", a.Network, "interface", a.Interface, "addresses", addresses)
+		t.Cluster.Added(t.pod.Pod, a.Interface, addresses, a.Network)
+	}
+}
+
+// plug plans and attaches one network.
+func (t *turn) plug(ctx context.Context, j Joining) (attach.Record, plan.Attachment, error) {
+	p, err := t.Plan(ctx, t.rec, j)
+	if err != nil {
+		return attach.Record{}, plan.Attachment{}, err
+	}
+	for _, w := range p.Warnings {
+		t.Log.Warn(w)
+	}
+	giveBack, err := t.Admit(ctx)
+	if err != nil {
+		return attach.Record{}, plan.Attachment{}, err
+	}
+	defer giveBack()
+	rec, err := t.Engine.PlugRecorded(ctx, t.rec.Sandbox.ContainerID, t.pod.Pod, p.Attachments[0])
+	return rec, p.Attachments[0], err
+}
+
+// now keeps what the record has become; an empty one was not read.
+func (t *turn) now(rec attach.Record) {
+	if rec.Sandbox.ContainerID != "" {
+		t.rec = rec
+	}
+}
+
+// fail notes what one network lacks. Element 0 is one that the pod no longer selects.
+func (t *turn) fail(element int, message, reason string) {
+	t.failed = append(t.failed, message)
+	if element > 0 {
+		if optional, _ := t.selections[element-1].Optional(); optional {
+			t.optional++
+		}
+	}
+	t.Log.Error("the networks of a running pod differ from those that it selects", "pod", t.pod.String(), "reason", reason, "error", message)
+	t.Cluster.Warn(t.pod.Pod, reason, message)
+}
+
+// reject says, once for an annotation, that nothing is done about it.
+func (t *turn) reject(why string) {
+	t.mu.Lock()
+	annotation := t.pod.Annotations[netspec.AnnotationNetworks]
+	told := t.state.rejected == annotation
+	t.state.rejected = annotation
+	t.mu.Unlock()
+	if !told {
+		t.Log.Error("a change of a running pod's networks is rejected", "pod", t.pod.String(), "error", why)
+		t.Cluster.Warn(t.pod.Pod, ReasonRejected, why)
+	}
+}
+
+// withoutRecord rejects a change of a pod that runs in a sandbox of which the ledger
+// knows nothing. Its status tells what it has; a pod without one has not begun.
+func (t *turn) withoutRecord() {
+	if len(t.status) == 0 {
+		return
+	}
+	has := map[string]int{}
+	for _, e := range t.status {
+		has[e.Name]++
+	}
+	for _, s := range t.selections {
+		if has[s.Ref().String()]--; has[s.Ref().String()] < 0 {
+			t.reject(fmt.Sprintf("pod %s: its sandbox is not in this node's ledger, for Multus v4 made it, or it is being made anew: the networks of such a pod do not change", t.pod))
+			return
+		}
+	}
+}
+
+// publish writes the network-status, where networks came or went, or where it names an
+// interface that nobody knows any more: this process ended before it could write.
+func (t *turn) publish(ctx context.Context) {
+	mine := entriesOf(t.rec)
+	others := slices.DeleteFunc(slices.Clone(t.status), func(e netspec.StatusEntry) bool {
+		return names(mine, e.Interface) || names(entriesOf(t.before), e.Interface)
+	})
+	if kept := t.there(ctx, others); len(kept) < len(others) || netspec.FormatStatus(entriesOf(t.before)) != netspec.FormatStatus(mine) {
+		t.Publish(t.pod.Pod, append(mine, kept...))
+	}
+}
+
+// there are the entries that others wrote of interfaces that the sandbox has.
+func (t *turn) there(ctx context.Context, others []netspec.StatusEntry) []netspec.StatusEntry {
+	if len(others) == 0 {
+		return nil
+	}
+	links, err := t.Interfaces(ctx, t.rec.Sandbox.NetNS)
+	if err != nil {
+		return others
+	}
+	return slices.DeleteFunc(slices.Clone(others), func(e netspec.StatusEntry) bool {
+		return e.Interface != "" && !slices.Contains(links, e.Interface)
+	})
+}
+
+func entriesOf(rec attach.Record) []netspec.StatusEntry {
+	return slices.Concat(attach.StatusEntries(rec)...)
+}
+
+func names(entries []netspec.StatusEntry, ifName string) bool {
+	return slices.ContainsFunc(entries, func(e netspec.StatusEntry) bool { return e.Interface == ifName })
+}
+
+// report says on the pod how it stands, where it does not say so yet.
+func (t *turn) report(ctx context.Context) {
+	differs := strings.Join(t.failed, "\n")
+	t.mu.Lock()
+	t.state.differences, t.state.optional, t.state.rejected = len(t.failed), t.optional, ""
+	t.state.known = t.state.known || len(t.selections) == 0 // it is asked what is known of pods with networks alone
+	said := t.state.known && t.state.told == differs
+	t.mu.Unlock()
+	if said {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	if err := t.Cluster.ReportNetworks(ctx, t.pod.Pod, differs); err != nil {
+		t.Log.Warn("the pod's condition cannot be written", "pod", t.pod.String(), "error", err)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.known, t.state.told = true, differs
+}
+
+func lines(pod plan.Pod, problems []netspec.Problem) string {
+	return (&plan.Refusal{Pod: pod, Problems: problems}).Error()
+}
