@@ -3,5 +3,6 @@
 // life cycle. It thinks; the plugin acts.
 //
 // It runs delegates only for callers that cannot do it themselves (contract 1.8:
-// /cni and /delegate of older clients), through the same engine as the plugin.
+// /cni and /delegate of older clients), for orphans and for strays that are attached late,
+// through the same engine as the plugin, and only where it has the host's root.
 package daemon

@@ -2,16 +2,19 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/audit"
 	"github.com/multus-thick/multus/internal/config"
 	"github.com/multus-thick/multus/internal/gather"
 	"github.com/multus-thick/multus/internal/ledger"
@@ -45,6 +49,9 @@ type fakeCluster struct {
 	problem string
 	synced  time.Time
 	patch   func(ctx context.Context) error // nil for success
+	lives   map[string]audit.Life           // by "namespace/name"
+	asked   func(plan.Pod)                  // by Life; nil for nothing
+	evict   error                           // of Evict
 	ends    error                           // of Run, at once, where it is not nil
 	told    []string                        // patches and events
 }
@@ -52,7 +59,7 @@ type fakeCluster struct {
 var _ Cluster = (*fakeCluster)(nil)
 
 func newCluster() *fakeCluster {
-	return &fakeCluster{pods: map[string]gather.Pod{}, nads: map[string]string{}}
+	return &fakeCluster{pods: map[string]gather.Pod{}, nads: map[string]string{}, lives: map[string]audit.Life{}}
 }
 
 func (c *fakeCluster) Cached(namespace, name string) (gather.Pod, bool) {
@@ -77,6 +84,47 @@ func (c *fakeCluster) Network(_ context.Context, ref netspec.Ref) (plan.NAD, err
 		return plan.NAD{}, gather.ErrNotFound
 	}
 	return plan.NAD{Ref: ref, Config: conf}, nil
+}
+
+func (c *fakeCluster) Pods() []gather.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.pods))
+}
+
+func (c *fakeCluster) LivePods(context.Context) ([]gather.Pod, error) { return c.Pods(), nil }
+
+func (c *fakeCluster) Life(_ context.Context, pod plan.Pod) (audit.Life, error) {
+	if c.asked != nil {
+		c.asked(pod)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	life, ok := c.lives[pod.String()]
+	if !ok {
+		return life, gather.ErrNotFound
+	}
+	return life, nil
+}
+
+func (c *fakeCluster) Evict(_ context.Context, pod plan.Pod) error {
+	c.tell("eviction of %s", pod)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.evict
+}
+
+func (c *fakeCluster) ReportNetworks(_ context.Context, pod plan.Pod, differs string) error {
+	c.tell("networks of %s: %s", pod, cmp.Or(differs, "as selected"))
+	return nil
+}
+
+func (c *fakeCluster) Note(pod plan.Pod, reason, message string) {
+	c.tell("%s of %s: %s", reason, pod, message)
+}
+
+func (c *fakeCluster) Warn(pod plan.Pod, reason, message string) {
+	c.tell("%s of %s: %s", reason, pod, message)
 }
 
 func (c *fakeCluster) Run(ctx context.Context) error {

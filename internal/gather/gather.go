@@ -46,13 +46,13 @@ func (g *Gatherer) subject(ctx context.Context, id plan.Pod, delivered map[strin
 		return plan.Subject{Pod: id, Annotations: delivered}, nil
 	}
 	cached, known := g.Pods.Cached(id.Namespace, id.Name)
-	known = known && same(cached, id)
+	known = known && cached.Is(id)
 	if known && agrees(cached, delivered) {
 		return named(id, cached), nil
 	}
 	live, err := g.Pods.Live(ctx, id.Namespace, id.Name)
 	switch {
-	case err == nil && same(live, id):
+	case err == nil && live.Is(id):
 		return named(id, live), nil
 	case err == nil:
 		return plan.Subject{}, fmt.Errorf("the runtime asks for the pod with UID %s, the API has %s of that name: %w", id.UID, live.UID, ErrNotYet)
@@ -90,9 +90,10 @@ func named(id plan.Pod, pod Pod) plan.Subject {
 // knows the pod: it tells the mirror from that of an earlier pod of the name.
 const annotationConfigHash = "kubernetes.io/config.hash"
 
-func same(pod Pod, id plan.Pod) bool {
-	hash := pod.Annotations[annotationConfigHash]
-	return id.UID == "" || pod.UID == id.UID || pod.Static && (hash == "" || hash == id.UID)
+// Is tells whether the API's pod is the one that the runtime means.
+func (p Pod) Is(id plan.Pod) bool {
+	hash := p.Annotations[annotationConfigHash]
+	return id.UID == "" || p.UID == id.UID || p.Static && (hash == "" || hash == id.UID)
 }
 
 func static(annotations map[string]string) bool {

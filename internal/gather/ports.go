@@ -35,6 +35,8 @@ type Pod struct {
 	Static bool
 	// Claims says that the pod has resource claims (DRA).
 	Claims bool
+	// Deleting says that the pod is being deleted.
+	Deleting bool
 }
 
 // Pods finds pods.

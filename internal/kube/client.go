@@ -77,7 +77,8 @@ func podRow(m *metav1.PartialObjectMetadata) gather.Pod {
 			Pod:         plan.Pod{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)},
 			Annotations: kept(m.Annotations),
 		},
-		Static: source != "" && source != "api",
+		Static:   source != "" && source != "api",
+		Deleting: m.DeletionTimestamp != nil,
 	}
 }
 

@@ -76,6 +76,11 @@ func (e *Events) Disturbed(node, message string) {
 	e.record(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, corev1.EventTypeWarning, ReasonConfigDisturbed, message)
 }
 
+// Note records what went well (Normal) for a reason such as ReasonAddedInterface.
+func (e *Events) Note(pod plan.Pod, reason, message string) {
+	e.add(pod, corev1.EventTypeNormal, reason, message)
+}
+
 func (e *Events) add(pod plan.Pod, eventType, reason, message string) {
 	e.record(corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID),

@@ -36,6 +36,12 @@ func (n *Node) Added(pod plan.Pod, ifName string, ips []string, network string) 
 	n.events.Added(pod, ifName, ips, network)
 }
 
+// Note records what went well.
+func (n *Node) Note(pod plan.Pod, reason, message string) { n.events.Note(pod, reason, message) }
+
+// Warn records a failure.
+func (n *Node) Warn(pod plan.Pod, reason, message string) { n.events.Warn(pod, reason, message) }
+
 // Refused records that a pod's request for networks is wrong.
 func (n *Node) Refused(pod plan.Pod, message string) {
 	n.events.Refused(pod, message)
