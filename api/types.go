@@ -20,6 +20,10 @@ const (
 // SocketName is the file name of the socket in its folder.
 const SocketName = "multus.sock"
 
+// OrphansName is the file, beside the socket, in which a daemon that may not act on the host
+// names files of the ledger that nobody owns any more, one a line.
+const OrphansName = "orphans"
+
 // Protocol is the version of the /v1 messages. A daemon takes older ones; a newer
 // one gets an error that says so.
 const Protocol = 1

@@ -70,52 +70,112 @@ func (e *Engine) unseen(ctx context.Context, rec Record, i int) bool {
 	return err != nil
 }
 
-// compare finds differences between a result and the namespace. Only what the
+// compare finds the first difference between a result and the namespace. Only what the
 // result names counts: addresses and routes that came later are nobody's mistake.
 func (e *Engine) compare(ctx context.Context, netns, ifName string, raw json.RawMessage) error {
 	result, err := current(raw)
 	if err != nil {
 		return err
 	}
+	all, err := differences(result, ifName, func(name string) (Facts, error) { return e.Links.Facts(ctx, netns, name) })
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	return errors.New(all[0].String())
+}
+
+// Aspect is what of an interface differs from what it was given.
+type Aspect string
+
+// The aspects.
+const (
+	OfLink    Aspect = "link"    // the interface is gone
+	OfMAC     Aspect = "mac"     // it has another one
+	OfAddress Aspect = "address" // it has lost one
+	OfRoute   Aspect = "route"   // it has lost one
+	OfState   Aspect = "down"    // it is not up
+)
+
+// Difference is one between an attachment's result and its namespace.
+type Difference struct {
+	Interface string
+	Aspect    Aspect
+	Address   netip.Prefix // of OfAddress
+	Route     Route        // of OfRoute
+	Was, Is   string       // of OfMAC
+}
+
+// String is the difference as a sentence.
+func (d Difference) String() string {
+	switch d.Aspect {
+	case OfLink:
+		return fmt.Sprintf("the interface %s is gone", d.Interface)
+	case OfMAC:
+		return fmt.Sprintf("the interface %s has the MAC %s, it was given %s", d.Interface, d.Is, d.Was)
+	case OfAddress:
+		return fmt.Sprintf("the interface %s has lost the address %s", d.Interface, d.Address)
+	case OfState:
+		return fmt.Sprintf("the interface %s is down", d.Interface)
+	}
+	if d.Route.Dst.Bits() == 0 {
+		return fmt.Sprintf("the interface %s has lost its default route %s", d.Interface, d.Route.Dst)
+	}
+	return fmt.Sprintf("the interface %s has lost its route to %s", d.Interface, d.Route.Dst)
+}
+
+// differences compares a result's interfaces, as see shows them, with the result: the
+// link, its MAC, its addresses, and default routes through the attachment's own interface.
+func differences(result *types100.Result, ifName string, see func(name string) (Facts, error)) ([]Difference, error) {
+	var all []Difference
 	for i, link := range sandboxLinks(result, ifName) {
-		facts, err := e.Links.Facts(ctx, netns, link.Name)
+		facts, err := see(link.Name)
 		if errors.Is(err, os.ErrNotExist) && !errors.Is(err, ErrNoNetNS) {
-			return fmt.Errorf("the interface %s is gone", link.Name)
+			all = append(all, Difference{Interface: link.Name, Aspect: OfLink})
+			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if link.Mac != "" && !strings.EqualFold(link.Mac, facts.MAC) {
-			return fmt.Errorf("the interface %s has the MAC %s, it was given %s", link.Name, facts.MAC, link.Mac)
+			all = append(all, Difference{Interface: link.Name, Aspect: OfMAC, Was: link.Mac, Is: facts.MAC})
 		}
 		for _, want := range addressesOf(result, link.index, i == 0) {
 			if !slices.Contains(facts.Addresses, want) {
-				return fmt.Errorf("the interface %s has lost the address %s", link.Name, want)
+				all = append(all, Difference{Interface: link.Name, Aspect: OfAddress, Address: want})
 			}
 		}
 		if link.Name != ifName {
 			continue
 		}
-		if lost, ok := lostDefaultRoute(result, facts.Routes); ok {
-			return fmt.Errorf("the interface %s has lost its default route %s", link.Name, lost)
+		for _, want := range routesOf(result) {
+			// Of a family's default routes any will do.
+			same := func(have Route) bool { return have.Dst == want.Dst }
+			if want.Dst.Bits() == 0 && !slices.ContainsFunc(facts.Routes, same) {
+				all = append(all, Difference{Interface: ifName, Aspect: OfRoute, Route: want})
+			}
 		}
 	}
-	return nil
+	return all, nil
 }
 
-// lostDefaultRoute finds a default route of the result, any of its family will do.
-func lostDefaultRoute(result *types100.Result, have []Route) (netip.Prefix, bool) {
+// routesOf are the result's routes in the main table. One without a gateway of its own has
+// that of an address of its family.
+func routesOf(result *types100.Result) []Route {
+	var all []Route
 	for _, r := range result.Routes {
-		want, err := netip.ParsePrefix(r.Dst.String())
-		if err != nil || want.Bits() != 0 || r.Table != nil && *r.Table != mainTable {
+		dst, err := netip.ParsePrefix(r.Dst.String())
+		if err != nil || r.Table != nil && *r.Table != mainTable {
 			continue
 		}
-		same := func(have Route) bool { return have.Dst.Bits() == 0 && have.Dst.Addr().Is4() == want.Addr().Is4() }
-		if !slices.ContainsFunc(have, same) {
-			return want, true
+		gw, _ := netip.AddrFromSlice(r.GW)
+		for _, ip := range result.IPs {
+			if from, ok := netip.AddrFromSlice(ip.Gateway); ok && !gw.IsValid() && from.Unmap().Is4() == dst.Addr().Is4() {
+				gw = from
+			}
 		}
+		all = append(all, Route{Dst: dst.Masked(), GW: gw.Unmap()})
 	}
-	return netip.Prefix{}, false
+	return all
 }
 
 type sandboxLink struct {

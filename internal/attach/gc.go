@@ -17,16 +17,21 @@ import (
 // listed its attachments before it added them.
 const gcGrace = time.Minute
 
+// gcResults is how many of libcni's results one GC gives back. The rest is for the next,
+// and for the networks' own GC.
+const gcResults = 200
+
 // GC gives back what the runtime no longer knows. valid are the runtime's
-// attachments of our own network; every sandbox that has none there, is recorded
-// by us and is not brand-new gets its DEL. Then each network that is in use, by any
+// attachments of our own network; every sandbox that has none there and is not
+// brand-new gets its DEL. What Multus v4 or libcni's cache alone know of must have lost
+// its namespace, too. Then each network that is in use, by any
 // record, is asked to collect its own garbage, with all that the ledger and the
 // runtime still name as valid: what no record, v4 file or intent names is freed,
 // nothing else. Where a record is damaged, no network collects. Where the runtime
 // names a sandbox without a record, which other networks it has is not known: the
 // primary network alone collects then; where that is not known either (nil), none does.
 func (e *Engine) GC(ctx context.Context, primary *cniconf.Config, valid []types.GCAttachment) error {
-	stale := e.detachStale(ctx, valid)
+	stale := errors.Join(e.detachStale(ctx, valid), e.collectStale(ctx, valid))
 	lock, err := e.Ledger.LockAll(ctx)
 	if err != nil {
 		return errors.Join(stale, fmt.Errorf("no network collects its garbage: %w", err))
@@ -56,12 +61,40 @@ func (e *Engine) detachStale(ctx context.Context, valid []types.GCAttachment) er
 	if err != nil {
 		return err
 	}
-	old := func(rec Record) bool { return e.now().Sub(rec.Created) >= gcGrace }
+	old := func(rec Record) bool {
+		if rec.Origin != Ours {
+			return e.gone(ctx, rec)
+		}
+		return e.now().Sub(rec.Created) >= gcGrace
+	}
 	var failed []error
 	for _, l := range all {
-		if _, known := interfaceOf(valid, l.ContainerID); !known && l.Err == nil && l.Record.Origin == Ours {
+		if _, known := interfaceOf(valid, l.ContainerID); !known && l.Err == nil && old(l.Record) {
 			_, err := e.detachIdle(ctx, l.ContainerID, old)
 			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// collectStale does the same for what is left in libcni's cache alone.
+func (e *Engine) collectStale(ctx context.Context, valid []types.GCAttachment) error {
+	var failed []error
+	left := gcResults
+	for rec, err := range e.Ledger.Results() {
+		if err != nil {
+			return errors.Join(append(failed, err)...)
+		}
+		if left == 0 || ctx.Err() != nil {
+			break
+		}
+		if _, known := interfaceOf(valid, rec.Sandbox.ContainerID); known {
+			continue
+		}
+		tried, err := e.collectResult(ctx, rec)
+		failed = append(failed, err)
+		if tried {
+			left--
 		}
 	}
 	return errors.Join(failed...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -311,4 +312,120 @@ func TestR16SweepCannotLook(t *testing.T) {
 	r := newRig(t)
 	r.host.On("unfinished", fakehost.Fail(errors.New("input/output error")))
 	fails(t, r.Sweep(t.Context(), 2), types.ErrInternal, "input/output error")
+}
+
+// The runtime's list is enough for what v4 left once its namespace is gone, and for what
+// only libcni's cache knows.
+func TestI5_GCOfWhatOthersLeft(t *testing.T) {
+	r := newRig(t)
+	before := strings.Replace(r.host.String(), "netns "+pod1.NetNS+"\n", "", 1)
+	before = strings.Replace(before, "netns "+pod2.NetNS+"\n", "", 1)
+	rec := r.mustAdd(pod1, threeNetworks(pod1))
+	rec.Origin = attach.FromV4
+	r.host.PutRecord(rec)
+	r.mustAdd(pod2, planOf(pod2, primary(), netA()))
+	r.host.DropRecord("pod-2")
+	r.host.RemoveNetNS(pod1.NetNS)
+	r.host.RemoveNetNS(pod2.NetNS)
+	got, err := r.gc(valid("pod-0"))
+	if err != nil {
+		t.Errorf("GC: %v", err)
+	}
+	same(t, lines(append(delThree, "DEL primary pod-2/eth0", "DEL net-a pod-2/net1",
+		"GC primary [pod-0/eth0]", "GC net-a [pod-0/net1]", "GC net-b [pod-0/net2]")...), got)
+	r.state(before)
+}
+
+// Whoever owns a sandbox, a caller that is certain collects it; what has a namespace, or is
+// being worked on, stays.
+func TestI5_Collect(t *testing.T) {
+	for _, origin := range []attach.Origin{attach.Ours, attach.FromV4, attach.Cache} {
+		t.Run("origin "+string(origin), func(t *testing.T) {
+			r := newRig(t)
+			want := strings.Replace(r.host.String(), "netns "+pod1.NetNS+"\n", "", 1)
+			rec := r.mustAdd(pod1, planOf(pod1, netA()))
+			rec.Origin = origin
+			r.host.PutRecord(rec)
+			if origin == attach.Cache {
+				r.host.DropRecord("pod-1")
+			}
+			r.host.Transcript()
+			collect := func(wantTried bool, wantErr string) {
+				t.Helper()
+				tried, err := r.Collect(t.Context(), rec)
+				text := ""
+				if err != nil {
+					text = err.Error()
+				}
+				same(t, fmt.Sprint(wantTried, wantErr), fmt.Sprint(tried, text))
+			}
+			collect(false, "") // it has its namespace
+			r.host.RemoveNetNS(pod1.NetNS)
+			lock, err := r.Ledger.Lock(t.Context(), "pod-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			collect(false, "") // somebody works on it
+			lock.Release()
+			r.delegates()
+			r.host.On("DEL net-a", fakehost.Fail(storeDown))
+			collect(true, "pod ns/pod-1: network ns/net-a (interface net1): DEL: address store down")
+			r.host.On("DEL net-a", nil)
+			collect(true, "")
+			if origin != attach.Cache { // the caller has read it
+				collect(false, "")
+			}
+			r.delegates("DEL net-a pod-1/net1", "DEL net-a pod-1/net1")
+			r.state(want)
+		})
+	}
+}
+
+// A result is the sandbox's own business where that has a file, and goes with an attachment
+// that is gone already.
+func TestI5_CollectAResult(t *testing.T) {
+	r := newRig(t)
+	want := strings.Replace(r.host.String(), "netns "+pod1.NetNS+"\n", "", 1)
+	rec := r.mustAdd(pod1, planOf(pod1, network("net-a", "net1", "")))
+	r.host.RemoveNetNS(pod1.NetNS)
+	rec.Origin = attach.Cache
+	if tried, err := r.Collect(t.Context(), rec); tried || err != nil {
+		t.Errorf("tried %v, %v", tried, err)
+	}
+	r.host.DropRecord("pod-1")
+	r.host.On("DEL net-a", fakehost.Fail(types.NewError(types.ErrInternal, "link net1 not found", "")))
+	if tried, err := r.Collect(t.Context(), rec); !tried || err != nil {
+		t.Errorf("tried %v, %v", tried, err)
+	}
+	r.state(want)
+}
+
+// What the runtime names is not touched, though its namespace is gone.
+func TestR15GCOfAResultThatIsNamed(t *testing.T) {
+	r := newRig(t)
+	r.mustAdd(pod1, planOf(pod1, primary()))
+	r.host.DropRecord("pod-1")
+	r.host.RemoveNetNS(pod1.NetNS)
+	got, err := r.gc(valid("pod-0", "pod-1"))
+	if err != nil {
+		t.Error(err)
+	}
+	same(t, lines("GC primary [pod-0/eth0 pod-1/eth0]"), got)
+}
+
+// Of what the daemon has named so many are collected, those that are gone or alive aside.
+func TestR16CollectNamed(t *testing.T) {
+	r := newRig(t)
+	for _, sb := range []attach.Sandbox{pod1, pod2} {
+		r.mustAdd(sb, planOf(sb, netA()))
+		r.host.RemoveNetNS(sb.NetNS)
+	}
+	r.host.Transcript()
+	names := slices.Values([]string{"pod-x", "pod-0", "pod-1", "pod-2"})
+	for _, want := range []string{"DEL net-a pod-1/net1", "DEL net-a pod-2/net1"} {
+		if err := r.CollectNamed(t.Context(), names, 1); err != nil {
+			t.Error(err)
+		}
+		r.delegates(want)
+	}
 }

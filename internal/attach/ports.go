@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"net/netip"
 	"time"
 
@@ -74,6 +75,16 @@ type Links interface {
 	Apply(ctx context.Context, netns string, change RouteChange) (undo func(context.Context) error, err error)
 	// Facts reads one interface. Wraps os.ErrNotExist where there is none.
 	Facts(ctx context.Context, netns, ifName string) (Facts, error)
+	// Mend gives an interface back what it has lost, in the order of Lost's fields. It
+	// changes nothing else, and what is there already is no error.
+	Mend(ctx context.Context, netns, ifName string, lost Lost) error
+}
+
+// Lost is what an interface is to have again.
+type Lost struct {
+	Up        bool
+	Addresses []netip.Prefix
+	Routes    []Route // main table
 }
 
 // RouteChange is a set of changes to the default routes of a namespace's main table.
@@ -206,6 +217,14 @@ type Ledger interface {
 	// each as Load does. What cannot be read is an element; that nothing can be, an error.
 	// Libcni's cache is looked through once at most.
 	All() ([]Listed, error)
+	// Results streams libcni's results, in no order, each as a record of one attachment.
+	// There may be hundreds of thousands. An error is the last element.
+	Results() iter.Seq2[Record, error]
+	// Open reads the file of that name in the ledger, which names one sandbox's, or one
+	// result in libcni's cache. Wraps ErrNoRecord where it is gone, or is no such file.
+	Open(name string) (Record, error)
+	// Forget removes what libcni's cache holds of the record's attachments.
+	Forget(r Record) error
 }
 
 // Listed is what reading one of all records gave.

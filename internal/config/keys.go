@@ -34,7 +34,7 @@ type Key struct {
 // documentation is made of it. Sources: contract 1.3 and design.md.
 func Keys() []Key {
 	var keys []Key
-	for _, part := range [][]Key{standardKeys(), networkKeys(), policyKeys(), loggingKeys(), behaviourKeys(), daemonKeys(), generatorKeys()} {
+	for _, part := range [][]Key{standardKeys(), networkKeys(), policyKeys(), loggingKeys(), behaviourKeys(), daemonKeys(), careKeys(), generatorKeys()} {
 		keys = append(keys, part...)
 	}
 	return keys
@@ -340,6 +340,32 @@ func daemonKeys() []Key {
 			Meaning: "how long a certificate is asked for",
 		},
 	))
+}
+
+// careKeys are of what the daemon looks after in the background.
+func careKeys() []Key {
+	return []Key{
+		{
+			Name: "orphans", kind: choice(func(c *Config) *string { return &c.Orphans }, "clean", "dry-run", "off"), Default: quoted("clean"), Readers: by(daemon),
+			Meaning: "what becomes of records, files of Multus v4 and results of libcni whose pod and namespace are gone: given back, only told of, or not looked for",
+		},
+		{
+			Name: "strays", kind: choice(func(c *Config) *string { return &c.Strays }, "report", "attach", "restart"), Default: quoted("report"), Readers: by(daemon),
+			Meaning: "what becomes of running pods that select networks and that Multus never attached: told of, attached late (needs chrootDir), or evicted (needs RBAC)",
+		},
+		{
+			Name: "criSocketPath", kind: path(func(c *Config) *string { return &c.CRISocketPath }), Default: quoted(DefaultCRISocketPath), Readers: by(daemon),
+			Meaning: "the container runtime's socket on the host, asked only where chrootDir is set",
+		},
+		{
+			Name: "checkInterval", kind: duration(func(c *Config) *time.Duration { return &c.CheckInterval }), Readers: by(daemon),
+			Meaning: "how often each pod's interfaces are compared with what they were given (needs chrootDir); never where absent",
+		},
+		{
+			Name: "checkPolicy", kind: choice(func(c *Config) *string { return &c.CheckPolicy }, "report", "repair"), Default: quoted("report"), Readers: by(daemon),
+			Meaning: "whether lost addresses and routes, and interfaces that are down, are only told of or put right",
+		},
+	}
 }
 
 func generatorKeys() []Key {

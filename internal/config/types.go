@@ -18,6 +18,7 @@ const (
 	DefaultMultusNamespace = "kube-system"
 	DefaultSystemNamespace = "kube-system"
 	DefaultGlobalNamespace = "default"
+	DefaultCRISocketPath   = "/run/containerd/containerd.sock"
 
 	DefaultDaemonTimeout   = 30 * time.Second
 	DefaultAddTimeout      = 90 * time.Second
@@ -93,6 +94,13 @@ type Config struct {
 	EnablePprof        bool
 	Hotplug            bool
 	DrainTimeout       time.Duration
+
+	// What the daemon looks after.
+	Orphans       string        // "clean", "dry-run" or "off"
+	Strays        string        // "report", "attach" or "restart"
+	CRISocketPath string        // criSocketPath: the runtime's socket on the host
+	CheckInterval time.Duration // 0 where absent: no check
+	CheckPolicy   string        // "report" or "repair"
 
 	// The generated configuration (contract 1.3b).
 	MultusConfigFile    string // "auto" or a path

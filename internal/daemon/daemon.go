@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/audit"
 	"github.com/multus-thick/multus/internal/cniconf"
 	"github.com/multus-thick/multus/internal/confgen"
 	"github.com/multus-thick/multus/internal/config"
@@ -35,6 +36,12 @@ type Cluster interface {
 	gather.Networks
 	// Run keeps the caches until ctx ends.
 	Run(ctx context.Context) error
+	// Pods are the pods of this node in the caches.
+	Pods() []gather.Pod
+	// LivePods are the pods of this node, and Life is how one of them runs, read from the
+	// API now. Life wraps gather.ErrNotFound.
+	LivePods(ctx context.Context) ([]gather.Pod, error)
+	Life(ctx context.Context, pod plan.Pod) (audit.Life, error)
 	// Problem says why the caches cannot be relied on yet; empty when they can.
 	Problem() string
 	// LastSync is the last moment at which the caches were known to follow the API; zero
@@ -47,6 +54,14 @@ type Cluster interface {
 	// attached; its request for networks is wrong.
 	Added(pod plan.Pod, ifName string, ips []string, network string)
 	Refused(pod plan.Pod, message string)
+	// Note and Warn record other events on the pod, without waiting.
+	Note(pod plan.Pod, reason, message string)
+	Warn(pod plan.Pod, reason, message string)
+	// ReportNetworks says in the pod's conditions in what its networks differ from those
+	// that it selects; empty where they do not.
+	ReportNetworks(ctx context.Context, pod plan.Pod, differs string) error
+	// Evict ends a pod, if its disruption budget allows.
+	Evict(ctx context.Context, pod plan.Pod) error
 	// Disturbed records an event on the node: something works against the generated
 	// configuration.
 	Disturbed(message string)
@@ -117,7 +132,7 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.metrics.watch(d)
-	d.publisher = &publisher{cluster: o.Cluster, log: o.Log, metrics: d.metrics, pending: map[string]*publication{}}
+	d.publisher = &publisher{cluster: o.Cluster, log: o.Log, metrics: d.metrics, gone: d.gone, pending: map[string]*publication{}}
 	d.followPods()
 	if !o.Generate {
 		return d, nil
@@ -151,7 +166,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stop()
 	group, working := errgroup.WithContext(working)
 	group.Go(func() error { return d.Cluster.Run(working) })
-	group.Go(func() error { return d.publisher.run(working, d.recorded) })
+	group.Go(func() error {
+		return d.publisher.run(working, d.recorded)
+	})
+	d.care(working, group)
 	if d.watcher != nil {
 		group.Go(func() error { return d.watcher.Run(working) })
 	}

@@ -47,7 +47,10 @@ func (i *inventory) Collect(all chan<- prometheus.Metric) {
 	states := map[attach.State]int{attach.Intent: 0, attach.Attached: 0, attach.Detaching: 0}
 	networks := map[string]int{}
 	orphaned := 0
-	for _, rec := range i.daemon.recorded() {
+	for rec, err := range i.daemon.ledger.Each() {
+		if err != nil {
+			continue // Damaged, or the log, tells
+		}
 		states[rec.State]++
 		if i.daemon.orphaned(rec) {
 			orphaned++

@@ -29,6 +29,7 @@ type metrics struct {
 	waits      prometheus.Histogram
 	rejected   *prometheus.CounterVec
 	hotplugs   *prometheus.CounterVec
+	careMetrics
 	// What delegates are called and what they answer is not ours to bound.
 	plugins, codes vocabulary
 }
@@ -109,6 +110,7 @@ func newMetrics() *metrics {
 	for _, reason := range []string{rejectedLeft, rejectedDraining} {
 		m.rejected.WithLabelValues(reason)
 	}
+	m.careMetrics.register(m.registry)
 	build := version.Get()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "multus_build_info", Help: "1, with what this daemon was built from.",

@@ -28,6 +28,7 @@ type publisher struct {
 	cluster Cluster
 	log     *slog.Logger
 	metrics *metrics
+	gone    func(netns string) bool // tells a namespace that is gone for certain
 
 	mu      sync.Mutex
 	running context.Context // nil before run
@@ -96,7 +97,7 @@ func (p *publisher) waiting() int {
 
 // run lets publish work, and publishes what the ledger holds and pods do not say:
 // what was attached while the daemon or the API was away.
-func (p *publisher) run(ctx context.Context, recorded func() []attach.Record) error {
+func (p *publisher) run(ctx context.Context, recorded func(context.Context) []attach.Record) error {
 	p.mu.Lock()
 	p.running = ctx
 	p.mu.Unlock()
@@ -113,7 +114,7 @@ func (p *publisher) run(ctx context.Context, recorded func() []attach.Record) er
 				continue
 			}
 			next = now.Add(republish)
-			p.catchUp(now, recorded()) //nolint:contextcheck // it publishes with ctx, which p.running is
+			p.catchUp(now, recorded(ctx)) //nolint:contextcheck // it publishes with ctx, which p.running is
 		}
 	}
 }
@@ -129,7 +130,7 @@ func (p *publisher) catchUp(now time.Time, records []attach.Record) {
 		if rec.Created.Before(latest[rec.Plan.Pod]) {
 			continue
 		}
-		if rec.State != attach.Attached || rec.Origin != attach.Ours || now.Sub(rec.Created) < settled {
+		if rec.State != attach.Attached || now.Sub(rec.Created) < settled || p.gone(rec.Sandbox.NetNS) {
 			continue
 		}
 		pod, ok := p.cluster.Cached(rec.Plan.Pod.Namespace, rec.Plan.Pod.Name)
@@ -181,17 +182,19 @@ func says(pod gather.Pod, entries []netspec.StatusEntry) bool {
 	return true
 }
 
-// recorded reads all records; what cannot be read is for others to report.
-func (d *Daemon) recorded() []attach.Record {
-	listed, err := d.ledger.All()
-	if err != nil {
-		d.Log.Error("the ledger cannot be read", "error", err)
-		return nil
-	}
+// recorded reads our own records, slowly where there are very many files beside them. What
+// cannot be read is for others to report.
+func (d *Daemon) recorded(ctx context.Context) []attach.Record {
 	var all []attach.Record
-	for _, l := range listed {
-		if l.Err == nil {
-			all = append(all, l.Record)
+	pace := pacer(0)
+	for rec, err := range d.ledger.Each() {
+		switch {
+		case pace.next(ctx) != nil:
+			return nil
+		case err != nil && rec.Sandbox.ContainerID == "":
+			d.Log.Error("the ledger cannot be read", "error", err)
+		case err == nil && rec.Origin == attach.Ours:
+			all = append(all, rec)
 		}
 	}
 	return all

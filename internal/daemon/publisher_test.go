@@ -49,6 +49,8 @@ func TestT19OlderSandboxOfThePod(t *testing.T) {
 		}
 	}
 	old, young, fresh := sandbox("10.1.0.2", 2*time.Hour), sandbox("10.1.0.3", time.Hour), sandbox("10.1.0.4", settled/2)
+	dead := sandbox("10.1.0.5", time.Hour)
+	dead.Sandbox.NetNS = "gone"
 	for _, c := range []struct {
 		records []attach.Record
 		want    []string
@@ -56,9 +58,10 @@ func TestT19OlderSandboxOfThePod(t *testing.T) {
 		{[]attach.Record{young, old}, []string{"10.1.0.3"}},
 		{[]attach.Record{old, young}, []string{"10.1.0.3"}},
 		{[]attach.Record{old, fresh}, nil}, // its report may be on the way
+		{[]attach.Record{old, dead}, nil},  // a stray's, perhaps: what it has now is not recorded
 	} {
 		cluster := &onePod{pod: pod}
-		p := &publisher{cluster: cluster, log: slog.New(slog.DiscardHandler), metrics: newMetrics(), pending: map[string]*publication{}, running: t.Context()}
+		p := &publisher{cluster: cluster, log: slog.New(slog.DiscardHandler), metrics: newMetrics(), pending: map[string]*publication{}, running: t.Context(), gone: func(netns string) bool { return netns == "gone" }}
 		p.catchUp(now, c.records)
 		p.workers.Wait()
 		var got []string

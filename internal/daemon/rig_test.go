@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/audit"
 	"github.com/multus-thick/multus/internal/config"
 	"github.com/multus-thick/multus/internal/gather"
 	"github.com/multus-thick/multus/internal/ledger"
@@ -47,6 +49,9 @@ type fakeCluster struct {
 	problem string
 	synced  time.Time
 	patch   func(ctx context.Context) error // nil for success
+	lives   map[string]audit.Life           // by "namespace/name"
+	asked   func(plan.Pod)                  // by Life; nil for nothing
+	evict   error                           // of Evict
 	ends    error                           // of Run, at once, where it is not nil
 	told    []string                        // patches, events and conditions
 	changed func(namespace, name string)
@@ -55,7 +60,7 @@ type fakeCluster struct {
 var _ Cluster = (*fakeCluster)(nil)
 
 func newCluster() *fakeCluster {
-	return &fakeCluster{pods: map[string]gather.Pod{}, nads: map[string]string{}}
+	return &fakeCluster{pods: map[string]gather.Pod{}, nads: map[string]string{}, lives: map[string]audit.Life{}}
 }
 
 func (c *fakeCluster) Cached(namespace, name string) (gather.Pod, bool) {
@@ -80,6 +85,47 @@ func (c *fakeCluster) Network(_ context.Context, ref netspec.Ref) (plan.NAD, err
 		return plan.NAD{}, gather.ErrNotFound
 	}
 	return plan.NAD{Ref: ref, Config: conf}, nil
+}
+
+func (c *fakeCluster) Pods() []gather.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.pods))
+}
+
+func (c *fakeCluster) LivePods(context.Context) ([]gather.Pod, error) { return c.Pods(), nil }
+
+func (c *fakeCluster) Life(_ context.Context, pod plan.Pod) (audit.Life, error) {
+	if c.asked != nil {
+		c.asked(pod)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	life, ok := c.lives[pod.String()]
+	if !ok {
+		return life, gather.ErrNotFound
+	}
+	return life, nil
+}
+
+func (c *fakeCluster) Evict(_ context.Context, pod plan.Pod) error {
+	c.tell("eviction of %s", pod)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.evict
+}
+
+func (c *fakeCluster) ReportNetworks(_ context.Context, pod plan.Pod, differs string) error {
+	c.tell("networks of %s: %s", pod, cmp.Or(differs, "as selected"))
+	return nil
+}
+
+func (c *fakeCluster) Note(pod plan.Pod, reason, message string) {
+	c.tell("%s of %s: %s", reason, pod, message)
+}
+
+func (c *fakeCluster) Warn(pod plan.Pod, reason, message string) {
+	c.tell("%s of %s: %s", reason, pod, message)
 }
 
 func (c *fakeCluster) Run(ctx context.Context) error {
@@ -125,26 +171,7 @@ func (c *fakeCluster) Refused(pod plan.Pod, message string) {
 
 func (c *fakeCluster) Disturbed(message string) { c.tell("disturbed: %s", message) }
 
-func (c *fakeCluster) Pods() []gather.Pod {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.pods))
-}
-
 func (c *fakeCluster) Follow(pod func(namespace, name string), _ func()) { c.changed = pod }
-
-func (c *fakeCluster) Note(pod plan.Pod, reason, message string) {
-	c.tell("%s on %s: %s", reason, pod, message)
-}
-
-func (c *fakeCluster) Warn(pod plan.Pod, reason, message string) {
-	c.tell("%s on %s: %s", reason, pod, message)
-}
-
-func (c *fakeCluster) ReportNetworks(_ context.Context, pod plan.Pod, differs string) error {
-	c.tell("condition of %s: %s", pod, differs)
-	return nil
-}
 
 func (c *fakeCluster) tell(format string, args ...any) {
 	c.mu.Lock()

@@ -23,7 +23,7 @@
 // # RBAC
 //
 // get, list, watch on pods and on k8s.cni.cncf.io network-attachment-definitions; patch
-// on pods/status; create, patch on events. The thin plugin needs no list and no watch.
+// on pods/status; create, patch on events; create on pods/eviction where strays are evicted. The thin plugin needs no list and no watch.
 // Under the ClusterRole of Multus v4, with update for patch on pods/status, a status
 // costs three requests instead of one.
 //

@@ -37,6 +37,7 @@ type Watch struct {
 	nads *table[*nad, plan.NAD]
 	// podSource and nadSource read what the tables hold.
 	podSource, nadSource *cache.ListWatch
+	selector             fields.Selector // of pods
 }
 
 // Watch makes a Watch of the pods of a node, or of all pods where node is empty. It
@@ -52,6 +53,7 @@ func (c *Client) Watch(node string, log *slog.Logger) *Watch {
 	if node != "" {
 		selector = fields.OneTermEqualSelector("spec.nodeName", node)
 	}
+	w.selector = selector
 	w.podSource = w.pods.source(
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector.String()

@@ -228,8 +228,7 @@ func (l *Ledger) cached(id string, results results) ([]cacheEntry, error) {
 		if passing(err) {
 			return nil, fmt.Errorf("libcni's result cache: %w", err)
 		}
-		// Our own type: the runtime's results, where cniDir is the runtime's folder.
-		if err == nil && c.ContainerID == id && !c.config.HasType("multus", "multus-shim") {
+		if err == nil && c.ContainerID == id && !c.runtimes() {
 			found = append(found, c)
 		}
 	}
@@ -245,8 +244,16 @@ type results func(id string) (names []string, err error)
 
 // resultsOf is results for one sandbox.
 func (l *Ledger) resultsOf(id string) ([]string, error) {
-	all, err := names(filepath.Join(l.dir, resultsDir))
-	return slices.DeleteFunc(all, func(name string) bool { return !strings.Contains(name, "-"+id+"-") }), err
+	var found []string
+	for name, err := range inBatches(filepath.Join(l.dir, resultsDir)) {
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(name, "-"+id+"-") {
+			found = append(found, name)
+		}
+	}
+	return found, nil
 }
 
 // resultsOfAll is results for many sandboxes: the folder, which may be crowded, is
@@ -257,15 +264,17 @@ func (l *Ledger) resultsOfAll(ids []string) results {
 		for _, id := range ids {
 			found[id] = nil
 		}
-		all, err := names(filepath.Join(l.dir, resultsDir))
-		for _, name := range all {
+		for name, err := range inBatches(filepath.Join(l.dir, resultsDir)) {
+			if err != nil {
+				return nil, err
+			}
 			for _, id := range betweenDashes(name) {
 				if known, wanted := found[id]; wanted && !slices.Contains(known, name) {
 					found[id] = append(known, name)
 				}
 			}
 		}
-		return found, err
+		return found, nil
 	})
 	return func(id string) ([]string, error) {
 		found, err := index()
@@ -307,18 +316,6 @@ func readCached(path string) (cacheEntry, error) {
 	return c, err
 }
 
-func names(dir string) ([]string, error) {
-	f, err := os.Open(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.Readdirnames(-1)
-}
-
 // loadCached makes a record of libcni's cache alone.
 func (l *Ledger) loadCached(id string, results results) (attach.Record, error) {
 	cached, err := l.cached(id, results)
@@ -352,7 +349,7 @@ func (l *Ledger) removeCached(id string) error {
 func (l *Ledger) removeResults(r attach.Record) error {
 	var failed []error
 	for _, a := range r.Plan.Attachments {
-		name := a.Config.Name() + "-" + r.Sandbox.ContainerID + "-" + a.Interface
+		name := cacheName(r, a)
 		if name != filepath.Base(name) {
 			continue // what another program recorded; no file of libcni's is called so
 		}

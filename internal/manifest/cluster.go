@@ -2,12 +2,14 @@ package manifest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/multus-thick/multus/internal/atomicfile"
+	"github.com/multus-thick/multus/internal/audit"
 	"github.com/multus-thick/multus/internal/gather"
 	"github.com/multus-thick/multus/internal/plan"
 )
@@ -55,6 +57,19 @@ func (f *Folder) Added(plan.Pod, string, []string, string) {}
 
 // Follow is daemon.Cluster's: nothing changes.
 func (f *Folder) Follow(func(namespace, name string), func()) {}
+
+// LivePods is daemon.Cluster's.
+func (f *Folder) LivePods(context.Context) ([]gather.Pod, error) { return f.Pods(), nil }
+
+// Life is daemon.Cluster's. A folder does not tell how pods run.
+func (f *Folder) Life(context.Context, plan.Pod) (audit.Life, error) {
+	return audit.Life{Phase: audit.Exempt}, nil
+}
+
+// Evict is daemon.Cluster's. Nobody would carry it out.
+func (f *Folder) Evict(context.Context, plan.Pod) error {
+	return errors.New("a folder of manifests cannot evict pods")
+}
 
 // ReportNetworks is daemon.Cluster's. A folder has no place for it.
 func (f *Folder) ReportNetworks(context.Context, plan.Pod, string) error { return nil }

@@ -3,7 +3,6 @@ package nodestate
 import (
 	"cmp"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,8 +10,8 @@ import (
 	"time"
 
 	"github.com/multus-thick/multus/internal/attach"
-	"github.com/multus-thick/multus/internal/hostroot"
 	"github.com/multus-thick/multus/internal/ledger"
+	"github.com/multus-thick/multus/internal/netns"
 	"github.com/multus-thick/multus/internal/netspec"
 	"github.com/multus-thick/multus/internal/plan"
 )
@@ -85,7 +84,7 @@ func changed(p Paths, id string) time.Time {
 func (p Paths) record(rec attach.Record, changed time.Time) Record {
 	r := Record{
 		Sandbox: rec.Sandbox.ContainerID, Pod: rec.Plan.Pod, State: rec.State, Origin: rec.Origin,
-		NetNS: rec.Sandbox.NetNS, Gone: p.namespaceGone(rec.Sandbox.NetNS), Created: rec.Created, Changed: changed,
+		NetNS: rec.Sandbox.NetNS, Gone: netns.Gone(p.Root, rec.Sandbox.NetNS), Created: rec.Created, Changed: changed,
 	}
 	if r.Created.IsZero() { // v4 did not keep it, and never wrote twice
 		r.Created = changed
@@ -102,20 +101,4 @@ func (p Paths) record(rec attach.Record, changed time.Time) Record {
 		r.Attachments = append(r.Attachments, told)
 	}
 	return r
-}
-
-// namespaceGone tells that a namespace is gone for certain. From a container its folder
-// must be to be seen.
-func (p Paths) namespaceGone(netns string) bool {
-	if netns == "" {
-		return false
-	}
-	if _, err := hostroot.Stat(p.Root, netns); !errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	if p.Root == "" {
-		return true
-	}
-	_, err := hostroot.Stat(p.Root, filepath.Dir(netns))
-	return err == nil && !strings.HasPrefix(netns, "/proc/")
 }

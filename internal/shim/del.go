@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -158,16 +160,21 @@ func validAttachments(stdin []byte) ([]types.GCAttachment, error) {
 // sweepPatience bounds a sweep (design, rule 16).
 const sweepPatience = time.Second
 
-// sweep finishes at most two overdue clean-ups of other sandboxes (design, rule 16). It
-// never changes the answer. Where the call's own time is nearly over the next one
-// sweeps: delegates would be ended half-way.
+// sweep finishes two overdue clean-ups of other sandboxes at most (design, rule 16): one
+// that Multus left unfinished, and one that the daemon says is nobody's. It never changes
+// the answer. Where the call's own time is nearly over the next one sweeps: delegates would
+// be ended half-way.
 func (op *operation) sweep(ctx context.Context) {
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < sweepPatience {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
-	if err := op.engine.Sweep(ctx, 2); err != nil {
+	err := op.engine.Sweep(ctx, 1)
+	if named, readErr := os.ReadFile(filepath.Join(op.cfg.DaemonSocketDir, api.OrphansName)); readErr == nil { // none is the rule
+		err = errors.Join(err, op.engine.CollectNamed(ctx, strings.FieldsSeq(string(named)), 1))
+	}
+	if err != nil {
 		op.log.Info("an overdue clean-up failed again", "error", err)
 	}
 }

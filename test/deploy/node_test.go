@@ -52,6 +52,7 @@ func TestR8DeployMounts(t *testing.T) {
 		"kube-multus: /etc/cni/net.d at /host/etc/cni/net.d",
 		"kube-multus: /run/multus at /host/run/multus",
 		"kube-multus: /var/lib/cni/multus at /var/lib/cni/multus, read only",
+		"kube-multus: /run/netns at /host/var/run/netns, HostToContainer, read only",
 		"kube-multus: /etc/cni/multus/net.d at /etc/cni/multus/net.d, read only",
 		"kube-multus: /var/lib/kubelet/pod-resources at /var/lib/kubelet/pod-resources, read only",
 		"kube-multus: /var/lib/kubelet/device-plugins at /var/lib/kubelet/device-plugins, read only",
@@ -61,7 +62,7 @@ func TestR8DeployMounts(t *testing.T) {
 		"thick": thick,
 		"hotplug": {
 			thick[0], "kube-multus: / at /hostroot, HostToContainer", "kube-multus: /var/lib/cni/multus at /var/lib/cni/multus",
-			thick[1], thick[2], thick[4], thick[5], thick[6], thick[7],
+			thick[1], thick[2], thick[4], thick[5], thick[6], thick[7], thick[8],
 		},
 		"thin": {
 			thick[0],
@@ -139,7 +140,7 @@ func TestR8DeployMountsHaveReasons(t *testing.T) {
 			}
 		}
 	}
-	same(t, "folders seen", 7+1+3, seen)
+	same(t, "folders seen", 8+1+3, seen)
 }
 
 // TestI3_DeployIsGuaranteed: the kubelet ends such pods last. The class needs requests

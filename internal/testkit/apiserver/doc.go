@@ -6,7 +6,7 @@
 //
 // It does no admission, no validation and no garbage collection, speaks JSON only, and
 // knows just the verbs that Multus uses: get, list, watch, patch and update of a
-// pod's status, create and patch of events, and of certificate signing requests create and
+// pod's status, eviction of a pod, create and patch of events, and of certificate signing requests create and
 // approval, after which they are signed. Other objects come from the test, by PutPod and PutNAD.
 //
 // Tests of kube, gather and daemon use it, and the benches of multusctl.

@@ -58,6 +58,8 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		s.update(w, c)
 	case r.Method == http.MethodPost && (c.kind == events || c.kind == csrs) && c.name == "":
 		s.create(w, c)
+	case r.Method == http.MethodPost && c.kind == pods && c.subresource == "eviction":
+		s.evict(w, c)
 	case r.Method == http.MethodPut && c.kind == csrs && c.subresource == "approval":
 		s.approve(w, c)
 	default:
@@ -229,6 +231,29 @@ func (s *Server) create(w http.ResponseWriter, c call) {
 		return
 	}
 	answer(w, http.StatusCreated, s.store.put(c.kind, o))
+}
+
+// evict deletes a pod at once, with the UID in deleteOptions as a precondition.
+func (s *Server) evict(w http.ResponseWriter, c call) {
+	o, err := decode(c.body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	options, _ := o["deleteOptions"].(Object)
+	preconditions, _ := options["preconditions"].(Object)
+	s.mu.Lock()
+	before := s.store.objects[pods.resource][c.namespace+"/"+c.name]
+	s.mu.Unlock()
+	switch {
+	case before == nil:
+		c.notFound(w)
+	case text(preconditions, "uid") != text(metadata(before), "uid"):
+		refuse(w, http.StatusConflict, "precondition failed: the uid is another")
+	default:
+		s.DeletePod(c.namespace, c.name)
+		answer(w, http.StatusCreated, Object{"apiVersion": "v1", "kind": "Status", "status": "Success"})
+	}
 }
 
 // watch streams changes: from a version that the client knows, or after a list that

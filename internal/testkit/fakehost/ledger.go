@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -66,6 +67,13 @@ func (h *Host) Record(containerID string) (attach.Record, error) {
 		return attach.Record{}, attach.ErrNoRecord
 	}
 	return s.open()
+}
+
+// DropRecord removes the record of a sandbox, and nothing else.
+func (h *Host) DropRecord(containerID string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.records, containerID)
 }
 
 // Damage makes the record of a sandbox unreadable.
@@ -199,9 +207,46 @@ func (p *Process) list() ([]string, error) {
 	}
 	p.host.mu.Lock()
 	defer p.host.mu.Unlock()
-	ids := slices.Concat(slices.Collect(maps.Keys(p.host.records)), slices.Collect(maps.Keys(p.host.cache)))
-	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	return slices.Sorted(maps.Keys(p.host.records)), nil
+}
+
+// Results is attach.Ledger's.
+func (p *Process) Results() iter.Seq2[attach.Record, error] {
+	p.host.mu.Lock()
+	ids := slices.Sorted(maps.Keys(p.host.cache))
+	p.host.mu.Unlock()
+	return func(yield func(attach.Record, error) bool) {
+		for _, id := range ids {
+			whole, err := p.host.fromCache(id)
+			if err != nil {
+				continue // deleted meanwhile
+			}
+			for i := range whole.Plan.Attachments {
+				one := whole
+				one.Plan.Attachments, one.Outcomes = whole.Plan.Attachments[i:i+1], whole.Outcomes[i:i+1]
+				if !yield(one, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Open is attach.Ledger's. Results have no names of their own here.
+func (p *Process) Open(name string) (attach.Record, error) { return p.host.Record(name) }
+
+// Forget is attach.Ledger's.
+func (p *Process) Forget(r attach.Record) error {
+	p.host.mu.Lock()
+	defer p.host.mu.Unlock()
+	id := r.Sandbox.ContainerID
+	p.host.cache[id] = slices.DeleteFunc(p.host.cache[id], func(c cached) bool {
+		return slices.ContainsFunc(r.Plan.Attachments, func(a plan.Attachment) bool { return c.attachment.Interface == a.Interface })
+	})
+	if len(p.host.cache[id]) == 0 {
+		delete(p.host.cache, id)
+	}
+	return nil
 }
 
 // lock is a held lock. Delegates that outlive their process hold it too.

@@ -34,6 +34,13 @@ func (n *namespace) remove(ifName string) {
 	n.routes = slices.DeleteFunc(n.routes, func(r attach.DefaultRoute) bool { return r.Interface == ifName })
 }
 
+// AddNetNS makes a network namespace without interfaces but lo.
+func (h *Host) AddNetNS(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.namespaces[path] = &namespace{links: map[string]attach.Facts{}}
+}
+
 // RemoveNetNS removes a network namespace and its interfaces. Leases stay.
 func (h *Host) RemoveNetNS(path string) {
 	h.mu.Lock()
@@ -171,6 +178,25 @@ func (p *Process) Facts(ctx context.Context, netns, ifName string) (facts attach
 			if r.Interface == ifName {
 				facts.Routes = append(facts.Routes, attach.Route{Dst: dst, GW: r.Gateway})
 			}
+		}
+		return nil
+	})
+}
+
+// Mend is attach.Links'. Routes other than default ones are not kept here.
+func (p *Process) Mend(ctx context.Context, netns, ifName string, lost attach.Lost) error {
+	_, end := p.step(fmt.Sprintf("mend %s %v", ifName, lost))
+	defer end()
+	if err := p.host.script(ctx, "mend"); err != nil {
+		return err
+	}
+	return p.host.in(netns, func(n *namespace) error {
+		facts := n.links[ifName]
+		facts.Up = facts.Up || lost.Up
+		facts.Addresses = append(slices.Clone(facts.Addresses), lost.Addresses...)
+		n.links[ifName] = facts
+		for _, r := range lost.Routes {
+			n.routes = append(n.routes, attach.DefaultRoute{Interface: ifName, V6: r.Dst.Addr().Is6(), Gateway: r.GW})
 		}
 		return nil
 	})
