@@ -217,12 +217,12 @@ func (w *Watcher) act(now time.Time, f *findings) error {
 	if err != nil {
 		return fmt.Errorf("cniConfigDir: %w", err)
 	}
+	other := besides(files, filepath.Base(w.target))
+	w.tellShadow(other)
 	if w.inPlace {
 		w.placed = w.want
 		return w.finish(*f, files)
 	}
-	other := besides(files, filepath.Base(w.target))
-	w.tellShadow(other)
 	if w.lost(now, f.gone) {
 		withdraw := other == ""
 		if withdraw || !w.told {
@@ -247,8 +247,13 @@ func (w *Watcher) finish(f findings, files []File) error {
 	if f.wait != "" {
 		return nil
 	}
-	if err := w.removeOthers(files); err != nil || !w.renames() || !w.auto {
-		return err
+	if w.shadow == "" { // else the runtime would take that, and not ours
+		if err := w.removeOthers(files); err != nil {
+			return err
+		}
+	}
+	if !w.renames() || !w.auto {
+		return nil
 	}
 	return w.rename(w.chosen.Name, w.chosen.Name+renamedSuffix)
 }

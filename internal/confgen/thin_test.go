@@ -443,29 +443,36 @@ func TestC1_9NoFileOfAnotherInstallation(t *testing.T) {
 		thick    = `{"cniVersion":"1.0.0","name":"n","type":"multus-shim","clusterNetwork":"/x"}`
 		list     = "00-multus.conflist"
 	)
-	fixed := func(_ string, cfg *config.Config) {
-		cfg.MultusConfigFile = filepath.Join(t.TempDir(), "70-multus.conf")
-		if err := os.WriteFile(cfg.MultusConfigFile, []byte(thick), 0o600); err != nil {
-			t.Fatal(err)
+	fixed := func(name string, inPlace bool) func(string, *config.Config) {
+		return func(dir string, cfg *config.Config) {
+			if !inPlace {
+				dir = t.TempDir()
+			}
+			cfg.MultusConfigFile = filepath.Join(dir, name)
+			if err := os.WriteFile(cfg.MultusConfigFile, []byte(thick), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	inPlace := func(dir string, cfg *config.Config) {
-		cfg.MultusConfigFile = filepath.Join(dir, "70-multus.conf")
-		if err := os.WriteFile(cfg.MultusConfigFile, []byte(thick), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	both := map[string]string{FileName: thick, list: thinList}
 	for name, tt := range map[string]struct {
 		thin   *Thin
 		adjust func(string, *config.Config)
 		left   map[string]string
 		want   string
+		shadow string
 	}{
-		"thin to thick":       {nil, nil, map[string]string{list: thinList}, FileName + " 10-a.conflist"},
-		"thick to thin":       {&Thin{}, nil, map[string]string{FileName: thick}, list + " 10-a.conflist"},
-		"a file of the admin": {&Thin{}, nil, map[string]string{FileName: side20}, FileName + " " + list + " 10-a.conflist"},
-		"to a fixed file":     {nil, fixed, map[string]string{FileName: thick, list: thinList}, "10-a.conflist 70-multus.conf"},
-		"to one in its place": {nil, inPlace, map[string]string{FileName: thick, list: thinList}, "10-a.conflist 70-multus.conf"},
+		"thin to thick":       {nil, nil, map[string]string{list: thinList}, FileName + " 10-a.conflist", ""},
+		"thick to thin":       {&Thin{}, nil, map[string]string{FileName: thick}, list + " 10-a.conflist", ""},
+		"a file of the admin": {&Thin{}, nil, map[string]string{FileName: side20}, FileName + " " + list + " 10-a.conflist", FileName},
+		"to a fixed file":     {nil, fixed("05-multus.conf", false), both, "05-multus.conf 10-a.conflist", ""},
+		"to one in its place": {nil, fixed("05-multus.conf", true), both, "05-multus.conf 10-a.conflist", ""},
+		"to one that the runtime would not take": { // the stale one is better than none
+			nil, fixed("70-multus.conf", false), both, FileName + " " + list + " 10-a.conflist 70-multus.conf", "10-a.conflist",
+		},
+		"to one in its place that the runtime would not take": {
+			nil, fixed("70-multus.conf", true), both, FileName + " " + list + " 10-a.conflist 70-multus.conf", "10-a.conflist",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, tt.adjust)
@@ -473,12 +480,14 @@ func TestC1_9NoFileOfAnotherInstallation(t *testing.T) {
 			for name, content := range tt.left {
 				r.write(name, content)
 			}
-			r.w.check(t.Context(), r.now) // no primary network yet: what is there keeps the node going
+			if tt.adjust == nil {
+				r.w.check(t.Context(), r.now) // no primary network yet: what is there keeps the node going
+			}
 			r.write("10-a.conflist", main10)
 			r.w.check(t.Context(), r.now)
 			r.holds(tt.want)
-			if want := tt.left[FileName] == side20; (r.w.shadow == FileName) != want {
-				t.Errorf("shadowed by %q", r.w.shadow)
+			if r.w.shadow != tt.shadow {
+				t.Errorf("shadowed by %q, want %q", r.w.shadow, tt.shadow)
 			}
 		})
 	}

@@ -194,7 +194,7 @@ func (w *Watcher) cleanUp() error {
 	if err == nil {
 		err = w.uncover(files)
 	}
-	if err == nil {
+	if err == nil && w.auto { // a former run may have left them
 		err = w.removeOthers(files)
 	}
 	if err == nil {

@@ -55,10 +55,8 @@ func TestI3_MakefileKnowsWhatItBuilds(t *testing.T) {
 				run("sh", "-ec", tt.git)
 			}
 			show := []string{"-s", "--eval", `show: ; @echo '$(VERSION) $(COMMIT) $(TREE) $(DATE)'`, "show"}
-			want := tt.want
-			if strings.Contains(want, "COMMIT") {
-				want = strings.Replace(want, "COMMIT", run("git", "rev-parse", "HEAD"), 1)
-			}
+			commit := run("sh", "-c", "git rev-parse --verify HEAD 2>/dev/null || echo none")
+			want := strings.Replace(tt.want, "COMMIT", commit, 1)
 			got := strings.Replace(run("make", append(show, tt.given...)...), "+00:00", "Z", 1) // as git of this age has it
 			if got != want {
 				t.Errorf("got  %s\nwant %s", got, want)

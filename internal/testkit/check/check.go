@@ -60,7 +60,7 @@ func Opens(t *testing.T, dir string) func() []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Close(fd) })
+	t.Cleanup(func() { _ = unix.Close(fd) })
 	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN); err != nil {
 		t.Fatal(err)
 	}
