@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,7 +22,9 @@ func (d *Daemon) care(ctx context.Context, group *errgroup.Group) {
 	c := &caretaker{Daemon: d}
 	if d.Config.ChrootDir != "" {
 		c.engine = d.localPlugin(nil).Engine(d.Config, "", d.Log)
-		c.runtime = cri.New(filepath.Join(d.Config.ChrootDir, d.Config.CRISocketPath))
+		// The dynamic networks controller reads the same key, as its container sees the socket.
+		socket := strings.TrimPrefix(d.Config.CRISocketPath, nodestate.HostMount+"/")
+		c.runtime = cri.New(filepath.Join(d.Config.ChrootDir, socket))
 	}
 	for _, run := range []func(context.Context){
 		(&orphans{caretaker: c}).run, (&strays{caretaker: c}).run, (&drifts{caretaker: c}).run,

@@ -176,6 +176,7 @@ var plain = map[string]string{
 	"a list of names of environment variables": `["A"]`, "a whole number above zero": "3", "a number from 0 to 65535": "9091",
 	"a file name without a path": `"10-a.conflist"`, `one of "warn", "error"`: `"error"`, `one of "async", "required"`: `"required"`,
 	"a list of names that is not empty": `["a"]`, `one of "text", "json"`: `"json"`,
+	`one of "clean", "dry-run", "off"`: `"off"`, `one of "report", "attach", "restart"`: `"attach"`, `one of "report", "repair"`: `"repair"`,
 	`a duration above zero such as "30s", or a number of seconds`: `"5s"`, "anything": `{"x":1}`,
 }
 
