@@ -91,9 +91,12 @@ func TestI5_HotPlug(t *testing.T) {
 	s.event("p", "RemovedInterface: Remove h3 from "+s.ns+"/hot-3")
 	s.allReady(10 * time.Minute)
 	s.complete(2, load...)
-	lost := s.exec("peer", "kill -INT $(cat /tmp/pid); sleep 1; grep transmitted /tmp/ping")
-	if !strings.Contains(lost, " 0% packet loss") {
-		t.Errorf("traffic on the network that nobody touched: %s", lost)
+	told := s.exec("peer", "kill -INT $(cat /tmp/pid); sleep 1; grep transmitted /tmp/ping")
+	var sent, received int
+	_, err := fmt.Sscanf(told, "%d packets transmitted, %d packets received", &sent, &received)
+	s.Must(err)
+	if sent-received > 1 { // the last one may be under way
+		t.Errorf("traffic on the network that nobody touched: %s", told)
 	}
 
 	// What is plugged when the pod goes, goes with it: begin's end sees to the addresses.
