@@ -139,8 +139,8 @@ func TestI4_DrainedInABurst(t *testing.T) {
 	})
 }
 
-// Each daemon asks with a certificate of its own. One that is lost is renewed without a
-// restart, and pods start also while nobody approves the request.
+// Each daemon asks with a certificate of its own. It is renewed without a restart; one that
+// is lost is put back, and pods start also while nobody approves requests.
 func TestI4_CertificateRotation(t *testing.T) {
 	s := begin(t)
 	s.apply(nad("lan", bridged("lan", "10.89.0.0/16")))

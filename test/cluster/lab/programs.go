@@ -56,6 +56,7 @@ func controlPlanePrograms() []program {
 	args := func(line string) []string {
 		return strings.Fields(strings.NewReplacer("@ETCD@", "http://"+etcd, "@KEYS@", keys).Replace(line))
 	}
+	// Certificates that are asked for last two minutes, so that renewals can be watched.
 	return []program{
 		{Name: "etcd", Args: args(`etcd --name lab --data-dir /var/lib/etcd --unsafe-no-fsync --log-level warn
 			--listen-client-urls @ETCD@ --advertise-client-urls @ETCD@
@@ -77,7 +78,7 @@ func controlPlanePrograms() []program {
 			--kubeconfig @KEYS@controller-manager.kubeconfig --use-service-account-credentials --kube-api-qps 300 --kube-api-burst 500
 			--service-account-private-key-file @KEYS@service-account.key --root-ca-file @KEYS@ca.crt
 			--cluster-signing-cert-file @KEYS@ca.crt --cluster-signing-key-file @KEYS@ca.key
-			--leader-elect=false --bind-address 127.0.0.1`)},
+			--cluster-signing-duration 2m --leader-elect=false --bind-address 127.0.0.1`)},
 		{Name: "kube-scheduler", After: "tcp:127.0.0.1:6443", Args: args(`kube-scheduler --v=1 --kubeconfig @KEYS@scheduler.kubeconfig
 			--authentication-kubeconfig @KEYS@scheduler.kubeconfig --authorization-kubeconfig @KEYS@scheduler.kubeconfig
 			--leader-elect=false --bind-address 127.0.0.1`)},
