@@ -112,6 +112,22 @@ func TestT21HotPluggedDefaultRoute(t *testing.T) {
 	r.state(plain)
 }
 
+// Of several default routes the first network's comes back last: it takes the place of
+// the others', as it had it.
+func TestT21FirstDefaultRouteComesBackLast(t *testing.T) {
+	holder := netD()
+	holder.Routes.Gateways = []netip.Addr{netip.MustParseAddr("10.5.0.1")}
+	r := newRig(t)
+	a := network("net-a", "net1", `,"subnets":["10.1.0.0/24"],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.1"}]`)
+	r.mustAdd(pod1, planOf(pod1, primary(), a))
+	r.plugRecorded(holder)
+	r.host.Transcript()
+	r.unplugRecorded(holder)
+	if got, want := r.host.Transcript(), "routes -[] +[net1/v4/10.1.0.1 eth0/v4/10.0.0.1]\n"; !strings.Contains(got, want) {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 // What goes wrong with routes is undone, and tried again.
 func TestT21HotPluggedDefaultRouteFails(t *testing.T) {
 	holder := netD()

@@ -96,6 +96,7 @@ func TestI5_Diff(t *testing.T) {
 		"it is named as it was made":        {"a@net1", []string{"a@net1 a"}, nil},
 		"the name is left open now":         {"a", []string{"a@old a@old"}, nil},
 		"open ones keep what was open":      {"a,a@old", []string{"a@old a@old", "a@net2 a"}, nil},
+		"an open one has what was open":     {"a", []string{"a@old a@old", "a@net2 a"}, []string{"-old"}},
 		"another network under the name":    {"b@lan0", []string{"a@lan0 a@lan0"}, []string{"-lan0", "+1 ns/b@lan0"}},
 		"two change places":                 {"b@x1,a@x2", []string{"a@x1 a@x1", "b@x2 b@x2"}, []string{"-x2", "-x1", "+1 ns/b@x1", "+2 ns/a@x2"}},
 		"it asks for another address":       {`[{"name":"a","ips":["10.0.0.2"]}]`, []string{`a@net1 [{"name":"a","ips":["10.0.0.1"]}]`}, []string{"-net1", "+1 ns/a@net1"}},

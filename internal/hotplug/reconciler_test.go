@@ -252,17 +252,26 @@ func TestT22PodMadeAnew(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		again := web
 		again.UID = "u2"
+		r.host.On("ADD a", fakehost.Fail(errBusy))
+		r.selects("a@x1", now)
+		r.host.Delegates()
 		r.cluster.put(again, "a@x1")
 		r.settle(time.Minute)
 		r.delegates()
+		r.cluster.heard()
 		rec, err := r.host.Record("c1")
 		if err != nil {
 			r.Fatal(err)
 		}
 		rec.Plan.Pod.UID, rec.Sandbox.ContainerID, rec.Created = "u2", "c2", rec.Created.Add(time.Minute)
 		r.host.PutRecord(rec)
+		older := rec
+		older.Sandbox.ContainerID, older.Created = "c0", rec.Created.Add(-time.Minute) // its DEL is to come
+		r.host.PutRecord(older)
 		r.hot.Changed("ns", "web")
 		r.settle(now)
-		r.delegates("ADD a c2/x1")
+		r.delegates("ADD a c2/x1", "DEL a c2/x1")
+		const failed = "pod ns/web: network ns/a (interface x1): ADD: busy"
+		r.heard("count attach failed", "FailedAddingInterface ns/web: "+failed, "condition ns/web: "+failed)
 	})
 }

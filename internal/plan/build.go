@@ -116,7 +116,7 @@ func (b *builder) plan(networks []network) (*Plan, error) {
 func (b *builder) dispensable() map[int][]netspec.Problem {
 	left := map[int][]netspec.Problem{}
 	for _, p := range b.problems {
-		if p.Key != netspec.AnnotationDefaultNetwork && b.optional[p.Element] {
+		if b.optional[p.Element] {
 			left[p.Element] = append(left[p.Element], p)
 		}
 	}
