@@ -77,11 +77,11 @@ type Options struct {
 	Log                    *slog.Logger
 }
 
-// Operation is what is done with one network, and Outcome how it ended.
-type (
-	Operation string
-	Outcome   string
-)
+// Operation is what is done with one network.
+type Operation string
+
+// Outcome is how an operation ended.
+type Outcome string
 
 // Values of metrics.
 const (

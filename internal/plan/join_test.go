@@ -71,17 +71,22 @@ func TestI5_JoinRefuses(t *testing.T) {
 		beside  []plan.Attachment
 		want    string
 	}{
-		"no definition": {`{"name":"gone","interface":"x"}`, nil, nil, pod + `app/gone, annotation "k8s.v1.cni.cncf.io/networks": there is no such NetworkAttachmentDefinition; right would be the name of one that exists`},
+		"no definition": {
+			`{"name":"gone","interface":"x"}`, nil, nil,
+			pod + `app/gone, annotation "k8s.v1.cni.cncf.io/networks": there is no such NetworkAttachmentDefinition; right would be the name of one that exists`,
+		},
 		"isolation": {
 			`{"name":"nic","namespace":"infra","interface":"x"}`, func(c *config.Config) { c.NamespaceIsolation = true }, nil,
 			pod + `infra/nic, annotation "k8s.v1.cni.cncf.io/networks": namespace isolation keeps pods of "app" from networks of "infra"; right would be a network of one of the namespaces app, default`,
 		},
 		"a second gateway": {
-			`{"name":"nic","interface":"x","default-route":["10.0.0.1"]}`, nil, []plan.Attachment{holder},
+			`{"name":"nic","interface":"x","default-route":["10.0.0.1"]}`, nil,
+			[]plan.Attachment{holder},
 			pod + `app/nic, key "default-route": found an IPv4 gateway, and element 1 (app/lan) has one too; right would be one gateway of each family in the whole pod`,
 		},
 		"all devices are used": {
-			`{"name":"nic","interface":"x"}`, nil, []plan.Attachment{{DeviceID: "d1"}, {DeviceID: "d2"}},
+			`{"name":"nic","interface":"x"}`, nil,
+			[]plan.Attachment{{DeviceID: "d1"}, {DeviceID: "d2"}},
 			pod + `app/nic, annotation "k8s.v1.cni.cncf.io/resourceName": found 0 devices of the resource "x/nic" allocated to the pod, and this attachment takes number 1 (the test); right would be as many devices in the containers' resources as the pod has attachments of the resource`,
 		},
 	} {
