@@ -56,25 +56,28 @@ func TestR2AddOrder(t *testing.T) {
 	))
 }
 
+// TestR1AddReturnsTheRecord: in a bubble no time passes, so that Millis has one value.
 func TestR1AddReturnsTheRecord(t *testing.T) {
-	r := newRig(t)
-	got := r.mustAdd(pod1, planOf(pod1, primary(), netA()))
-	want := attach.Record{
-		State: attach.Attached, Created: birth, Sandbox: pod1, Plan: *planOf(pod1, primary(), netA()),
-		Outcomes: []attach.Outcome{
-			{Result: []byte(`{"cniVersion":"1.1.0","interfaces":[{"mac":"02:00:0a:00:00:03","name":"eth0","sandbox":"/run/netns/pod-1"}],` +
-				`"ips":[{"address":"10.0.0.3/24","gateway":"10.0.0.1","interface":0},{"address":"fd00::3/64","gateway":"fd00::1","interface":0}],` +
-				`"routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.1"},{"dst":"::0/0","gw":"fd00::1"}]}`)},
-			{Result: []byte(`{"cniVersion":"1.1.0","interfaces":[{"mac":"02:00:0a:01:00:03","name":"net1","sandbox":"/run/netns/pod-1"}],` +
-				`"ips":[{"address":"10.1.0.3/24","gateway":"10.1.0.1","interface":0}]}`)},
-		},
-	}
-	same(t, want, got, compact)
-	stored, err := r.host.Record("pod-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, want, stored, compact)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		got := r.mustAdd(pod1, planOf(pod1, primary(), netA()))
+		want := attach.Record{
+			State: attach.Attached, Created: birth, Sandbox: pod1, Plan: *planOf(pod1, primary(), netA()),
+			Outcomes: []attach.Outcome{
+				{Result: []byte(`{"cniVersion":"1.1.0","interfaces":[{"mac":"02:00:0a:00:00:03","name":"eth0","sandbox":"/run/netns/pod-1"}],` +
+					`"ips":[{"address":"10.0.0.3/24","gateway":"10.0.0.1","interface":0},{"address":"fd00::3/64","gateway":"fd00::1","interface":0}],` +
+					`"routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.1"},{"dst":"::0/0","gw":"fd00::1"}]}`)},
+				{Result: []byte(`{"cniVersion":"1.1.0","interfaces":[{"mac":"02:00:0a:01:00:03","name":"net1","sandbox":"/run/netns/pod-1"}],` +
+					`"ips":[{"address":"10.1.0.3/24","gateway":"10.1.0.1","interface":0}]}`)},
+			},
+		}
+		same(t, want, got, compact)
+		stored, err := r.host.Record("pod-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, want, stored, compact)
+	})
 }
 
 func TestT18RollbackInReverse(t *testing.T) {
