@@ -260,7 +260,7 @@ func behaviourKeys() []Key {
 		},
 		{
 			Name: "claimStatus", kind: flag(func(c *Config) *bool { return &c.ClaimStatus }), Default: "false", Readers: by(daemon),
-			Meaning: "the status of a resource claim (DRA) gets interface, addresses and MAC of its attached devices; needs the RBAC of deploy/components/claim-status",
+			Meaning: "the status of a resource claim (DRA) gets interface, addresses and MAC of its attached devices; needs the RBAC of deploy/claim-status",
 		},
 		{
 			Name: "host", kind: value("an object", func(c *Config) **HostView { return &c.Host }, nil), Readers: by(plugin),
