@@ -17,9 +17,9 @@ import (
 
 // connect finds what the daemon learns of pods and networks from: a folder of YAML,
 // where kubeconfig names one, or the API server of a kubeconfig, or of the cluster it
-// runs in; with perNodeCertificate, that of the bootstrap kubeconfig. A folder judges nobody: its
-// reviewer is nil.
-func connect(cfg *config.Config, log *slog.Logger) (daemon.Cluster, daemon.Reviewer, error) {
+// runs in; with perNodeCertificate, that of the bootstrap kubeconfig. Where a folder
+// stands for the API, the client is nil: it has no claims and judges nobody.
+func connect(cfg *config.Config, log *slog.Logger) (daemon.Cluster, *kube.Client, error) {
 	if manifest.IsFolder(cfg.Kubeconfig) {
 		folder, warnings, err := manifest.Load(cfg.Kubeconfig)
 		if err != nil {

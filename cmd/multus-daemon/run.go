@@ -14,6 +14,7 @@ import (
 	"github.com/multus-thick/multus/internal/daemon"
 	"github.com/multus-thick/multus/internal/devices"
 	"github.com/multus-thick/multus/internal/entrypoint"
+	"github.com/multus-thick/multus/internal/kube"
 	"github.com/multus-thick/multus/internal/ledger"
 	"github.com/multus-thick/multus/internal/logging"
 	"github.com/multus-thick/multus/internal/version"
@@ -71,15 +72,19 @@ func serve(ctx context.Context, configFile string, thin *entrypoint.Flags, stder
 	for _, w := range warnings {
 		log.Warn(string(w), "file", configFile)
 	}
-	cluster, reviewer, err := connect(cfg, log)
+	cluster, client, err := connect(cfg, log)
 	if err != nil {
 		return exitConfig, err
 	}
-	d, err := daemon.New(daemon.Options{
-		Config: cfg, ConfigFile: text, Cluster: cluster, Reviewer: reviewer, Log: log, Environ: os.Environ(), BootID: ledger.BootID(),
+	options := daemon.Options{
+		Config: cfg, ConfigFile: text, Cluster: cluster, Log: log, Environ: os.Environ(), BootID: ledger.BootID(),
 		Devices:  devices.New(devices.DefaultSocket, devices.DefaultCheckpoint),
 		Generate: cfg.MultusConfigFile != "",
-	})
+	}
+	if client != nil {
+		options.Reviewer, options.Claims = client, kube.Claims{Client: client}
+	}
+	d, err := daemon.New(options)
 	if err != nil {
 		return exitConfig, fmt.Errorf("%s: %w", configFile, err)
 	}

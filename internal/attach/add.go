@@ -142,8 +142,8 @@ func (a *adding) attachOne(ctx context.Context, i int) error {
 	a.started[i] = true
 	limited, cancel := a.limit(ctx, i)
 	defer cancel()
-	result, err := a.Runner.Add(limited, a.rec.attachment(i, a.lock))
-	a.rec.Outcomes[i] = Outcome{Result: result, Millis: time.Since(begin).Milliseconds(), Refused: refused(err)}
+	result, info, err := a.runAdd(limited, a.rec.attachment(i, a.lock))
+	a.rec.Outcomes[i] = Outcome{Result: result, DeviceInfo: info, Millis: time.Since(begin).Milliseconds(), Refused: refused(err)}
 	switch {
 	case err == nil:
 		return nil

@@ -53,7 +53,7 @@ func (e *Engine) detach(ctx context.Context, rec Record, lock Lock) error {
 		if rec.Outcomes[i].Detached {
 			continue
 		}
-		err := e.Runner.Del(ctx, rec.attachment(i, lock), rec.Outcomes[i].Result)
+		err := e.runDel(ctx, rec.attachment(i, lock), rec.Outcomes[i].Result)
 		switch {
 		case err == nil || alreadyGone(err):
 			rec.Outcomes[i].Detached = true

@@ -14,13 +14,15 @@ import (
 	"github.com/multus-thick/multus/internal/plan"
 )
 
-// Engine executes plans through its ports. All fields but Log must be set; the
-// zero values of the limits mean what their comments say.
+// Engine executes plans through its ports. Runner, Links, Ledger and Log must be set; the
+// zero values of the others mean what their comments say.
 type Engine struct {
 	Runner Runner
 	Links  Links
 	Ledger Ledger
 	Log    *slog.Logger
+	// DeviceInfo may be nil: nothing is told of devices then.
+	DeviceInfo DeviceInfo
 	// Parallelism is how many secondary networks are attached at once; less than 2
 	// attaches one after the other.
 	Parallelism int

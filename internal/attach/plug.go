@@ -83,10 +83,10 @@ func (e *Engine) plug(ctx context.Context, before Record, a plan.Attachment, loc
 	}
 	last := len(rec.Outcomes) - 1
 	begin := time.Now()
-	result, err := e.Runner.Add(ctx, rec.attachment(last, lock))
+	result, info, err := e.runAdd(ctx, rec.attachment(last, lock))
 	rec.Outcomes[last].Refused = refused(err)
 	if err == nil {
-		rec.Outcomes[last] = Outcome{Result: result, Millis: time.Since(begin).Milliseconds()}
+		rec.Outcomes[last] = Outcome{Result: result, DeviceInfo: info, Millis: time.Since(begin).Milliseconds()}
 		err = e.reroute(ctx, rec)
 	}
 	if err == nil {
@@ -124,7 +124,7 @@ func (e *Engine) Unplug(ctx context.Context, sb Sandbox, pod plan.Pod, a plan.At
 		_, err = e.unplug(ctx, rec, i, lock)
 		return err
 	}
-	err = e.Runner.Del(ctx, Attachment{Attachment: a, Sandbox: sb, Lock: lock}, nil)
+	err = e.runDel(ctx, Attachment{Attachment: a, Sandbox: sb, Lock: lock}, nil)
 	if err != nil && !alreadyGone(err) {
 		return &Failure{Pod: pod, Network: a.Network, Interface: a.Interface, Verb: "DEL", Err: err}
 	}
@@ -159,7 +159,7 @@ func (e *Engine) UnplugRecorded(ctx context.Context, containerID string, pod pla
 // up, for the same reason, does not keep it in the record: what has failed may be tried
 // with another configuration.
 func (e *Engine) unplug(ctx context.Context, before Record, i int, lock Lock) (Record, error) {
-	err := e.Runner.Del(ctx, before.attachment(i, lock), before.Outcomes[i].Result)
+	err := e.runDel(ctx, before.attachment(i, lock), before.Outcomes[i].Result)
 	switch {
 	case err == nil || alreadyGone(err):
 	case answeredBy(err, before.Outcomes[i].Refused):

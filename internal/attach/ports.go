@@ -87,6 +87,18 @@ type Lost struct {
 	Routes    []Route // main table
 }
 
+// DeviceInfo keeps the files in which device plugins and CNI plugins say what they know
+// of a device (device-info specification 1.1), on the host.
+type DeviceInfo interface {
+	// Begin empties an attachment's file, and puts into it what the device plugin says of
+	// the device, if anything. The plugins may say more.
+	Begin(file, resource, deviceID string) error
+	// Read returns what the file says, nil for nothing.
+	Read(file string) (json.RawMessage, error)
+	// Remove removes the file. None is success.
+	Remove(file string) error
+}
+
 // RouteChange is a set of changes to the default routes of a namespace's main table.
 type RouteChange struct {
 	Drop []DefaultRoute // Gateway is ignored: all default routes of family and interface
@@ -163,6 +175,8 @@ type Outcome struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	// Routed is Result after default routes were moved; nil where none were.
 	Routed json.RawMessage `json:"routed,omitempty"`
+	// DeviceInfo is what is known of the device, nil for nothing.
+	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"`
 	// Unseen says that the namespace did not show what Result says when ADD ended: a
 	// userspace driver has the interface, or the result names more than there is.
 	// CHECK does not compare it then.

@@ -15,7 +15,9 @@ func StatusEntries(rec Record) [][]netspec.StatusEntry {
 		if result == nil || a.Role == plan.Auxiliary || a.Role == plan.Plugged {
 			continue
 		}
-		entries, err := netspec.Entries(a.Network, a.Interface, result, netspec.EntryOptions{Default: a.Role == plan.Primary, Gateways: a.Routes.Gateways})
+		entries, err := netspec.Entries(a.Network, a.Interface, result, netspec.EntryOptions{
+			Default: a.Role == plan.Primary, Gateways: a.Routes.Gateways, DeviceInfo: rec.Outcomes[i].DeviceInfo,
+		})
 		if err == nil { // the runner has checked that it is a result
 			all[i] = entries
 		}

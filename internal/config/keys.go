@@ -259,6 +259,10 @@ func behaviourKeys() []Key {
 			Meaning: "environment variables of the daemon that delegates get",
 		},
 		{
+			Name: "claimStatus", kind: flag(func(c *Config) *bool { return &c.ClaimStatus }), Default: "false", Readers: by(daemon),
+			Meaning: "the status of a resource claim (DRA) gets interface, addresses and MAC of its attached devices; needs the RBAC of deploy/claim-status",
+		},
+		{
 			Name: "host", kind: value("an object", func(c *Config) **HostView { return &c.Host }, nil), Readers: by(plugin),
 			Meaning: "written by the daemon into the generated configuration: where the primary network is on the host",
 		},

@@ -100,6 +100,7 @@ var goldens = map[string]struct {
 	"checkDelegates":    {`true`, func(c *Config) { c.CheckDelegates = true }, map[string]string{`{}`: "an object"}},
 	"networkStatus":     {`"required"`, func(c *Config) { c.NetworkStatus = "required" }, map[string]string{`"sync"`: `the text "sync"`}},
 	"delegateEnv":       {`["HTTPS_PROXY"]`, func(c *Config) { c.DelegateEnv = []string{"HTTPS_PROXY"} }, map[string]string{`["A=b"]`: "a list", `"A"`: `the text "A"`}},
+	"claimStatus":       {`true`, func(c *Config) { c.ClaimStatus = true }, map[string]string{`"yes"`: `the text "yes"`}},
 	"host": {`{"primaryFile": "/p", "trusted": true, "folder": {"path": "/f", "device": 1, "inode": 2, "bootID": "b"}, "snapshot": {"n": 1.0}, "indicatorFile": "/i"}`, func(c *Config) {
 		c.Host = &HostView{
 			PrimaryFile: "/p", Trusted: true, Folder: &api.Place{Path: "/f", Device: 1, Inode: 2, BootID: "b"},

@@ -80,6 +80,7 @@ type Config struct {
 	CheckDelegates    bool
 	NetworkStatus     string   // "async", or "required": an ADD fails where the status cannot be written
 	DelegateEnv       []string // names of the daemon's environment variables that delegates get
+	ClaimStatus       bool     // devices of resource claims are told of in the claims' status
 	Host              *HostView
 
 	// The daemon (contract 1.3a).

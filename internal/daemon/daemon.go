@@ -79,6 +79,8 @@ type Options struct {
 	ConfigFile []byte
 	Cluster    Cluster
 	Devices    gather.Devices
+	// Claims finds and tells of devices of resource claims; nil without an API server.
+	Claims Claims
 	// Reviewer judges callers of the metrics port; nil without an API server.
 	Reviewer Reviewer
 	Log      *slog.Logger
@@ -134,6 +136,12 @@ func New(o Options) (*Daemon, error) {
 	d.metrics.watch(d)
 	d.publisher = &publisher{cluster: o.Cluster, log: o.Log, metrics: d.metrics, gone: d.gone, pending: map[string]*publication{}}
 	d.followPods()
+	if o.Claims != nil { // a nil Claims must not become a gather.Devices that is not nil
+		d.gatherer.Claims = o.Claims
+		if o.Config.ClaimStatus {
+			d.publisher.claims = o.Claims
+		}
+	}
 	if !o.Generate {
 		return d, nil
 	}

@@ -125,6 +125,7 @@ func (l *local) Report(ctx context.Context, r api.Report) error {
 		return nil
 	}
 	published := l.publisher.publish(plan.Pod(r.Pod), netspec.FormatStatus(shim.Entries(r))) //nolint:contextcheck // it goes on when the caller has left
+	l.publishClaims(r.ContainerID)                                                           //nolint:contextcheck // likewise
 	l.addedEvents(r)
 	if r.NoWait {
 		return nil

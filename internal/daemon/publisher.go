@@ -26,6 +26,7 @@ const (
 // pod is gone, or until a newer one of the same pod takes its place.
 type publisher struct {
 	cluster Cluster
+	claims  Claims // nil where their status is not written
 	log     *slog.Logger
 	metrics *metrics
 	gone    func(netns string) bool // tells a namespace that is gone for certain
@@ -140,6 +141,7 @@ func (p *publisher) catchUp(now time.Time, records []attach.Record) {
 		if entries := flatten(attach.StatusEntries(rec)); !says(pod, entries) {
 			entries = append(entries, pluggedEntries(rec, pod)...)
 			p.publish(rec.Plan.Pod, netspec.FormatStatus(entries)) //nolint:contextcheck // the publisher's own, which run was given
+			p.publishClaims(rec)                                   //nolint:contextcheck // likewise
 		}
 	}
 }

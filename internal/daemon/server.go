@@ -281,6 +281,7 @@ func (d *Daemon) handleReport(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	published := d.publisher.publish(plan.Pod(report.Pod), netspec.FormatStatus(shim.Entries(report))) //nolint:contextcheck // it goes on when the caller has left
+	d.publishClaims(report.ContainerID)                                                                //nolint:contextcheck // likewise
 	if !report.Plain {
 		d.addedEvents(report)
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+
+	"github.com/multus-thick/multus/internal/gather"
 )
 
 // checkpointFile is the part of the device manager's checkpoint that matters here.
@@ -33,7 +35,7 @@ func (ids *checkpointIDs) UnmarshalJSON(raw []byte) error {
 }
 
 // fromCheckpoint finds a pod's devices. The file knows pods by their UID only.
-func fromCheckpoint(path, uid string) ([]allocation, error) {
+func fromCheckpoint(path, uid string) ([]gather.Allocation, error) {
 	if uid == "" {
 		return nil, fmt.Errorf("checkpoint %s knows pods by UID, and the UID of this one is not known", path)
 	}
@@ -45,10 +47,10 @@ func fromCheckpoint(path, uid string) ([]allocation, error) {
 	if err := json.Unmarshal(raw, &file); err != nil {
 		return nil, fmt.Errorf("checkpoint %s is not what the kubelet writes: %w", path, err)
 	}
-	var found []allocation
+	var found []gather.Allocation
 	for _, e := range file.Data.PodDeviceEntries {
 		if e.PodUID == uid {
-			found = append(found, allocation{e.ContainerName, e.ResourceName, e.DeviceIDs})
+			found = append(found, gather.Allocation{Container: e.ContainerName, Resource: e.ResourceName, IDs: e.DeviceIDs})
 		}
 	}
 	return found, nil

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -110,34 +111,37 @@ func node() []*podresources.PodResources {
 		{Namespace: "ns", Name: "twice", Containers: []*podresources.ContainerResources{container("a", has("x/nic", "old"))}},
 		{Namespace: "ns", Name: "twice", Containers: []*podresources.ContainerResources{container("a", has("x/nic", "new"))}},
 		{Namespace: "ns", Name: "claims", Containers: []*podresources.ContainerResources{{Name: "a", DynamicResources: []*podresources.DynamicResource{{
-			ClaimName: "nics", ClaimResources: []*podresources.ClaimResource{{CdiDevices: []*podresources.CDIDevice{{Name: "vendor/net=v1"}, {Name: "odd"}}}},
+			ClaimName: "nics", ClaimResources: []*podresources.ClaimResource{ // the kubelet repeats what came before
+				{DriverName: "vendor.example", PoolName: "n1", DeviceName: "d1", CdiDevices: []*podresources.CDIDevice{{Name: "vendor/net=v1"}, {Name: "odd"}}},
+				{DriverName: "vendor.example", PoolName: "n1", DeviceName: "d2", CdiDevices: []*podresources.CDIDevice{{Name: "vendor/net=v1"}, {Name: "vendor/net=v2"}}},
+			},
 		}}}}},
 	}
 }
 
-type outcome struct {
-	Devices map[string][]string
-	Detail  string
-}
-
-func ask(t *testing.T, k *Kubelet, pod plan.Pod) outcome {
+func ask(t *testing.T, k *Kubelet, pod plan.Pod) plan.Devices {
 	t.Helper()
-	devices, detail, err := k.Devices(t.Context(), pod)
+	devices, err := k.Devices(t.Context(), pod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return outcome{devices, detail}
+	return devices
+}
+
+// plugins is what device plugins' devices alone look like.
+func plugins(byResource map[string][]string, detail string) plan.Devices {
+	return plan.Devices{ByResource: byResource, Detail: detail}
 }
 
 func TestT25ShuffledAnswersGiveOneMapping(t *testing.T) {
 	for method, getError := range map[string]error{"Get": nil, "List": status.Error(codes.Unimplemented, "old")} {
 		k := start(t, &server{pods: node, getError: getError}, "")
-		want := outcome{
+		want := plugins(
 			map[string][]string{"x/nic": {"8", "9", "1", "2"}, "y/gpu": {"g0"}},
-			"the kubelet (pod-resources " + method + ") has allocated to pod ns/pod: x/nic (4), y/gpu (1)",
-		}
+			"the kubelet (pod-resources "+method+") has allocated to pod ns/pod: x/nic (4), y/gpu (1)",
+		)
 		for range 20 {
-			if diff := cmp.Diff(want, ask(t, k, pod)); diff != "" {
+			if diff := cmp.Diff(want, ask(t, k, pod), cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("%s: %s", method, diff)
 			}
 		}
@@ -148,8 +152,8 @@ func TestT25NothingAllocated(t *testing.T) {
 	k := start(t, &server{pods: node}, "")
 	for _, name := range []string{"idle", "unknown"} {
 		method := map[string]string{"idle": "Get", "unknown": "List"}[name]
-		want := outcome{map[string][]string{}, "the kubelet (pod-resources " + method + ") has allocated no device to pod ns/" + name}
-		if diff := cmp.Diff(want, ask(t, k, plan.Pod{Namespace: "ns", Name: name})); diff != "" {
+		want := plugins(nil, "the kubelet (pod-resources "+method+") has allocated no device to pod ns/"+name)
+		if diff := cmp.Diff(want, ask(t, k, plan.Pod{Namespace: "ns", Name: name}), cmpopts.EquateEmpty()); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -157,8 +161,15 @@ func TestT25NothingAllocated(t *testing.T) {
 
 func TestC1_17ClaimsByName(t *testing.T) {
 	k := start(t, &server{pods: node}, "")
-	got := ask(t, k, plan.Pod{Namespace: "ns", Name: "claims"}).Devices
-	if diff := cmp.Diff(map[string][]string{"nics": {"v1"}}, got); diff != "" {
+	nic := func(device string) plan.Claimed {
+		return plan.Claimed{Claim: "nics", Driver: "vendor.example", Pool: "n1", Device: device}
+	}
+	want := plan.Devices{
+		ByClaim: map[string][]string{"nics": {"v1", "v2"}},
+		Claimed: map[string]plan.Claimed{"v1": nic("d1"), "v2": nic("d2")},
+		Detail:  "the kubelet (pod-resources Get) has allocated to pod ns/claims: nics (2)",
+	}
+	if diff := cmp.Diff(want, ask(t, k, plan.Pod{Namespace: "ns", Name: "claims"}), cmpopts.EquateEmpty()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -191,7 +202,7 @@ func TestC1_9LargeList(t *testing.T) {
 		return append(node(), &podresources.PodResources{Namespace: "ns", Name: "large", Containers: []*podresources.ContainerResources{container("c", has("x/nic", ids...))}})
 	}
 	k := start(t, &server{pods: large, getError: status.Error(codes.Unimplemented, "old")}, "")
-	if got := ask(t, k, pod).Devices["y/gpu"]; !slices.Equal(got, []string{"g0"}) {
+	if got := ask(t, k, pod).ByResource["y/gpu"]; !slices.Equal(got, []string{"g0"}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -216,8 +227,8 @@ func TestC1_9CheckpointWhereTheAPIIsSilent(t *testing.T) {
 	broken := &server{pods: node, getError: errors.New("broken"), listError: errors.New("broken")}
 	for name, k := range map[string]*Kubelet{"no socket": New("/nonexistent/kubelet.sock", path), "an error": start(t, broken, path)} {
 		for range 20 { // the ids come from a map
-			want := outcome{map[string][]string{"x/nic": {"8", "9", "1", "2"}}, "the kubelet's checkpoint " + path + " has allocated to pod ns/pod: x/nic (4)"}
-			if diff := cmp.Diff(want, ask(t, k, pod)); diff != "" {
+			want := plugins(map[string][]string{"x/nic": {"8", "9", "1", "2"}}, "the kubelet's checkpoint "+path+" has allocated to pod ns/pod: x/nic (4)")
+			if diff := cmp.Diff(want, ask(t, k, pod), cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("%s: %s", name, diff)
 			}
 		}
@@ -227,7 +238,7 @@ func TestC1_9CheckpointWhereTheAPIIsSilent(t *testing.T) {
 func TestT22TwoPodsOfOneName(t *testing.T) {
 	s := &server{pods: node, getError: status.Error(codes.Unimplemented, "old")}
 	k := start(t, s, writeCheckpoint(t, checkpoint))
-	got := ask(t, k, plan.Pod{Namespace: "ns", Name: "twice", UID: "uid-2"}).Devices
+	got := ask(t, k, plan.Pod{Namespace: "ns", Name: "twice", UID: "uid-2"}).ByResource
 	if diff := cmp.Diff(map[string][]string{"x/nic": {"new"}}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -245,7 +256,7 @@ func TestR1NobodyAnswersIsNotYet(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := New("/nonexistent/kubelet.sock", tt.checkpoint).Devices(t.Context(), plan.Pod{Namespace: "ns", Name: "pod", UID: tt.uid})
+			_, err := New("/nonexistent/kubelet.sock", tt.checkpoint).Devices(t.Context(), plan.Pod{Namespace: "ns", Name: "pod", UID: tt.uid})
 			if !errors.Is(err, gather.ErrNotYet) {
 				t.Fatalf("got %v", err)
 			}
@@ -258,7 +269,7 @@ func TestR1NobodyAnswersIsNotYet(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := start(t, &server{pods: node}, "/nonexistent").Devices(ctx, pod); !errors.Is(err, gather.ErrNotYet) {
+	if _, err := start(t, &server{pods: node}, "/nonexistent").Devices(ctx, pod); !errors.Is(err, gather.ErrNotYet) {
 		t.Errorf("a caller that has gone: got %v", err)
 	}
 }

@@ -40,35 +40,40 @@ func New(socket, checkpoint string) *Kubelet {
 	return &Kubelet{socket: socket, checkpoint: checkpoint}
 }
 
-// Devices returns the ids of the pod's devices by resource name: ordered by the
-// name of the container, then by id, each id once. The API promises no order, so an
-// order that is the same on every call can come from the names only. A DRA claim's
-// devices stand under the claim's name, as in Multus v4.3.
+// Devices is gather.Devices's: ordered by the name of the container, then by id. A
+// claim's devices stand under the claim's name, as in Multus v4.3.
 //
-// detail names who answered and with what. The error wraps gather.ErrNotYet where
-// neither the API nor the checkpoint answers.
-func (k *Kubelet) Devices(ctx context.Context, pod plan.Pod) (map[string][]string, string, error) {
-	found, method, err := k.fromAPI(ctx, pod)
+// The error wraps gather.ErrNotYet where neither the API nor the checkpoint answers.
+func (k *Kubelet) Devices(ctx context.Context, pod plan.Pod) (plan.Devices, error) {
+	containers, method, err := k.fromAPI(ctx, pod)
 	if err == nil {
-		return answer(found, "the kubelet (pod-resources "+method+")", pod)
+		return answer(allocated(containers), ofClaims(containers), "the kubelet (pod-resources "+method+")", pod), nil
 	}
 	found, checkpointErr := fromCheckpoint(k.checkpoint, pod.UID)
 	if checkpointErr == nil {
-		return answer(found, "the kubelet's checkpoint "+k.checkpoint, pod)
+		return answer(found, claims{}, "the kubelet's checkpoint "+k.checkpoint, pod), nil
 	}
-	return nil, "", fmt.Errorf("%w: the devices of pod %s: %w; %w", gather.ErrNotYet, pod, err, checkpointErr)
+	return plan.Devices{}, fmt.Errorf("%w: the devices of pod %s: %w; %w", gather.ErrNotYet, pod, err, checkpointErr)
 }
 
-func answer(found []allocation, who string, pod plan.Pod) (map[string][]string, string, error) {
-	byResource := arrange(found)
-	if len(byResource) == 0 {
-		return byResource, fmt.Sprintf("%s has allocated no device to pod %s", who, pod), nil
+func answer(found []gather.Allocation, of claims, who string, pod plan.Pod) plan.Devices {
+	d := plan.Devices{ByResource: gather.Arrange(found), ByClaim: gather.Arrange(of.found), Claimed: of.devices}
+	var told []string
+	for _, devices := range []map[string][]string{d.ByResource, d.ByClaim} {
+		if len(devices) > 0 {
+			told = append(told, gather.Count(devices))
+		}
 	}
-	return byResource, fmt.Sprintf("%s has allocated to pod %s: %s", who, pod, describe(byResource)), nil
+	if len(told) == 0 {
+		d.Detail = fmt.Sprintf("%s has allocated no device to pod %s", who, pod)
+		return d
+	}
+	d.Detail = fmt.Sprintf("%s has allocated to pod %s: %s", who, pod, strings.Join(told, ", "))
+	return d
 }
 
 // fromAPI returns what the API tells, and which of its methods told it.
-func (k *Kubelet) fromAPI(ctx context.Context, pod plan.Pod) ([]allocation, string, error) {
+func (k *Kubelet) fromAPI(ctx context.Context, pod plan.Pod) ([]*podresources.ContainerResources, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	// A connection a call: the kubelet makes a new socket at each start, and a kept
@@ -85,7 +90,7 @@ func (k *Kubelet) fromAPI(ctx context.Context, pod plan.Pod) ([]allocation, stri
 	if !k.noGet.Load() {
 		got, err := client.Get(ctx, &podresources.GetPodResourcesRequest{PodName: pod.Name, PodNamespace: pod.Namespace})
 		if err == nil {
-			return ofContainers(got.GetPodResources().GetContainers()), "Get", nil
+			return got.GetPodResources().GetContainers(), "Get", nil
 		}
 		// A kubelet that has Get switched off says "unknown": List is asked, and Get
 		// is tried again next time.
@@ -100,7 +105,7 @@ func (k *Kubelet) fromAPI(ctx context.Context, pod plan.Pod) ([]allocation, stri
 }
 
 // inList finds the pod in an answer that tells of the whole node.
-func inList(pods []*podresources.PodResources, pod plan.Pod) ([]allocation, error) {
+func inList(pods []*podresources.PodResources, pod plan.Pod) ([]*podresources.ContainerResources, error) {
 	var match *podresources.PodResources
 	for _, p := range pods {
 		if p.GetNamespace() != pod.Namespace || p.GetName() != pod.Name {
@@ -113,32 +118,53 @@ func inList(pods []*podresources.PodResources, pod plan.Pod) ([]allocation, erro
 		}
 		match = p
 	}
-	return ofContainers(match.GetContainers()), nil
+	return match.GetContainers(), nil
 }
 
-func ofContainers(containers []*podresources.ContainerResources) []allocation {
-	var found []allocation
+// allocated are the devices of device plugins.
+func allocated(containers []*podresources.ContainerResources) []gather.Allocation {
+	var found []gather.Allocation
 	for _, c := range containers {
 		for _, d := range c.GetDevices() {
-			found = append(found, allocation{c.GetName(), d.GetResourceName(), d.GetDeviceIds()})
-		}
-		for _, claim := range c.GetDynamicResources() {
-			found = append(found, allocation{c.GetName(), claim.GetClaimName(), ofClaim(claim)})
+			found = append(found, gather.Allocation{Container: c.GetName(), Resource: d.GetResourceName(), IDs: d.GetDeviceIds()})
 		}
 	}
 	return found
 }
 
-// ofClaim reads a claim's device ids as Multus v4.3 does (contract 1.17): what
+// claims are the devices of resource claims: the ids by the claim's name, and what they are.
+type claims struct {
+	found   []gather.Allocation
+	devices map[string]plan.Claimed
+}
+
+// ofClaims reads a claim's device ids as Multus v4.3 does (contract 1.17): what
 // stands after "=" in the names of its CDI devices.
-func ofClaim(claim *podresources.DynamicResource) []string {
-	var ids []string
-	for _, r := range claim.GetClaimResources() {
-		for _, cdi := range r.GetCdiDevices() {
-			if _, id, ok := strings.Cut(cdi.GetName(), "="); ok {
-				ids = append(ids, id)
+func ofClaims(containers []*podresources.ContainerResources) claims {
+	all := claims{devices: map[string]plan.Claimed{}}
+	for _, c := range containers {
+		for _, claim := range c.GetDynamicResources() {
+			for _, r := range claim.GetClaimResources() {
+				all.add(c.GetName(), claim.GetClaimName(), r)
 			}
 		}
 	}
-	return ids
+	return all
+}
+
+// add takes the ids of one device. Kubelets repeat with it the names of the devices
+// before it, so of an id the first device counts.
+func (c *claims) add(container, claim string, r *podresources.ClaimResource) {
+	var ids []string
+	for _, cdi := range r.GetCdiDevices() {
+		_, id, ok := strings.Cut(cdi.GetName(), "=")
+		if !ok {
+			continue
+		}
+		ids = append(ids, id)
+		if _, known := c.devices[id]; !known && r.GetDriverName() != "" {
+			c.devices[id] = plan.Claimed{Claim: claim, Driver: r.GetDriverName(), Pool: r.GetPoolName(), Device: r.GetDeviceName()}
+		}
+	}
+	c.found = append(c.found, gather.Allocation{Container: container, Resource: claim, IDs: ids})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/multus-thick/multus/internal/config"
 	"github.com/multus-thick/multus/internal/netspec"
@@ -12,11 +11,12 @@ import (
 )
 
 // Gatherer fetches facts and builds plans. Files is needed always; the others may
-// be nil where there is no cluster (Pods, Networks) and no kubelet (Devices).
+// be nil where there is no cluster (Pods, Networks, Claims) and no kubelet (Devices).
 type Gatherer struct {
 	Pods     Pods
 	Networks Networks
 	Devices  Devices
+	Claims   Devices
 	Files    Files
 }
 
@@ -138,18 +138,12 @@ func (g *Gatherer) facts(ctx context.Context, cfg *config.Config, pod plan.Subje
 	if needs.ConfDir || plan.NeedsFiles(facts.NADs) {
 		facts.ConfDir = readFolder(g.Files, cfg.ConfDir, ".conf", ".conflist", ".json")
 	}
-	if !plan.NeedsDevices(facts.NADs) {
-		return facts, nil
+	if resources := plan.Resources(facts.NADs); len(resources) > 0 {
+		var err error
+		if facts.Devices, err = g.devices(ctx, pod.Pod, resources); err != nil {
+			return facts, err
+		}
 	}
-	if g.Devices == nil {
-		facts.DevicesDetail = "no kubelet to ask here"
-		return facts, nil
-	}
-	devices, detail, err := g.Devices.Devices(ctx, pod.Pod)
-	if err != nil {
-		return facts, fmt.Errorf("its devices: %w", err)
-	}
-	facts.Devices, facts.DevicesDetail = maps.Clone(devices), detail
 	return facts, nil
 }
 

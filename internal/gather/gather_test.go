@@ -34,6 +34,8 @@ type world struct {
 	nadErr       error
 	devices      map[string][]string
 	devicesErr   error
+	byClaim      map[string][]string
+	claims       *claims // nil for none
 	files        memory
 	calls        []string
 }
@@ -72,9 +74,21 @@ func (w *world) Network(_ context.Context, ref netspec.Ref) (plan.NAD, error) {
 	return nad, nil
 }
 
-func (w *world) Devices(_ context.Context, pod plan.Pod) (map[string][]string, string, error) {
+func (w *world) Devices(_ context.Context, pod plan.Pod) (plan.Devices, error) {
 	w.calls = append(w.calls, "devices "+pod.String())
-	return w.devices, "kubelet: nothing", w.devicesErr
+	return plan.Devices{ByResource: w.devices, ByClaim: w.byClaim, Detail: "kubelet: nothing"}, w.devicesErr
+}
+
+// claims are what the API tells of the pod's claims.
+type claims struct {
+	devices map[string][]string
+	err     error
+	asked   int
+}
+
+func (c *claims) Devices(context.Context, plan.Pod) (plan.Devices, error) {
+	c.asked++
+	return plan.Devices{ByResource: c.devices, Claimed: map[string]plan.Claimed{"d1": {Claim: "nics"}}, Detail: "claims: some"}, c.err
 }
 
 // memory is files by path. A content that begins with "error:" cannot be read.
@@ -133,6 +147,9 @@ func (w *world) plan(t *testing.T, uid string, delivered map[string]string) (*pl
 		call.Args = append(call.Args, plan.Arg{"K8S_POD_UID", uid})
 	}
 	g := &gather.Gatherer{Pods: w, Networks: w, Devices: w, Files: w.files}
+	if w.claims != nil {
+		g.Claims = w.claims
+	}
 	return g.Plan(t.Context(), parse(t, `{"clusterNetwork":"`+mainFile+`"}`), call, delivered)
 }
 
@@ -373,6 +390,47 @@ func TestT25Devices(t *testing.T) {
 			asked := slices.DeleteFunc(w.calls, func(call string) bool { return call != "devices app/web" })
 			if len(asked) != c.asked {
 				t.Errorf("asked %d times for devices, want %d", len(asked), c.asked)
+			}
+		})
+	}
+}
+
+// TestC1_17WhenClaimsAreAsked: the API is, where the kubelet has allocated none of a
+// resource; the names of claims, as v4.3 read them, do where it cannot be.
+func TestC1_17WhenClaimsAreAsked(t *testing.T) {
+	const resource = "nic.example/vf"
+	has := func(ids ...string) map[string][]string { return map[string][]string{resource: ids} }
+	for name, c := range map[string]struct {
+		kubelet, byClaim map[string][]string
+		claims           claims
+		want             string
+		asked            int
+	}{
+		"a device plugin's":             {kubelet: has("k1"), want: "k1 of no claim"},
+		"a claim's":                     {byClaim: has("vf1"), claims: claims{devices: has("d1")}, want: "d1 of nics", asked: 1},
+		"by the claim's name":           {byClaim: has("vf1"), claims: claims{devices: map[string][]string{"other": {"d9"}}}, want: "vf1 of no claim", asked: 1},
+		"API away, by the claim's name": {byClaim: has("vf1"), claims: claims{err: errAway}, want: "vf1 of no claim", asked: 1},
+		"API away":                      {claims: claims{err: errAway}, want: "code 11: pod app/web: its devices: kubelet: nothing; not available yet: connection refused", asked: 1},
+		"none": {want: `code 7: pod app/web: network selection element 1, network app/net-a, annotation "k8s.v1.cni.cncf.io/resourceName": ` +
+			`found 0 devices of the resource "nic.example/vf" allocated to the pod, and this attachment takes number 1 (kubelet: nothing; claims: some); ` +
+			`right would be as many devices in the containers' resources as the pod has attachments of the resource`, asked: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.cached, w.resource, w.devices, w.byClaim, w.claims = pod("u1", "net-a"), resource, c.kubelet, c.byClaim, &c.claims
+			p, err := w.plan(t, "u1", nil)
+			var got string
+			if err != nil {
+				got = outcome(p, err)
+			} else {
+				a, claim := p.Attachments[1], "no claim"
+				if a.Claim != nil {
+					claim = a.Claim.Claim
+				}
+				got = a.DeviceID + " of " + claim
+			}
+			if got != c.want || c.claims.asked != c.asked {
+				t.Errorf("asked %d times: %s", c.claims.asked, got)
 			}
 		})
 	}

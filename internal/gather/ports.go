@@ -33,8 +33,6 @@ type Pod struct {
 	// kubernetes.io/config.source other than "api"): the UID that the runtime names is
 	// then that of the manifest, not the API object's.
 	Static bool
-	// Claims says that the pod has resource claims (DRA).
-	Claims bool
 	// Deleting says that the pod is being deleted.
 	Deleting bool
 }
@@ -55,12 +53,12 @@ type Networks interface {
 	Network(ctx context.Context, ref netspec.Ref) (plan.NAD, error)
 }
 
-// Devices finds the devices that the kubelet has allocated to a pod.
+// Devices finds the devices that were allocated to a pod. The daemon has two sources of
+// them: the kubelet, and the API for resource claims (DRA).
 type Devices interface {
-	// Devices returns the ids by resource name, in an order that is the same on every
-	// call and respects the order of containers. A resource without devices is absent.
-	// detail says, for messages, who answered and with what.
-	Devices(ctx context.Context, pod plan.Pod) (byResource map[string][]string, detail string, err error)
+	// Devices returns them in an order that is the same on every call and respects
+	// containers. A resource without devices is absent.
+	Devices(ctx context.Context, pod plan.Pod) (plan.Devices, error)
 }
 
 // Files reads the node's configuration files, as the adapter's side of the mount sees them.

@@ -211,7 +211,6 @@ func (l *loader) pod(place string, ref netspec.Ref, body []byte) error {
 			Annotations: p.Annotations,
 		},
 		Static: source != "" && source != "api",
-		Claims: len(p.Spec.ResourceClaims) > 0,
 	}
 	if pod.UID == "" {
 		pod.UID = uid(ref)

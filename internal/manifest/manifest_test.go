@@ -42,8 +42,6 @@ kind: Pod
 metadata:
   name: web
   annotations: {k8s.v1.cni.cncf.io/networks: net-a}
-spec:
-  resourceClaims: [{name: nic}]
 ---
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -145,12 +143,15 @@ func TestI2_EarlierPodKeepsItsPlace(t *testing.T) {
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: two}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: one}, spec: {resourceClaims: [{name: nic}]}}
+{apiVersion: v1, kind: Pod, metadata: {name: one, annotations: {x: z}}}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := gather.Pod{Claims: true, Subject: plan.Subject{Pod: plan.Pod{Namespace: "default", Name: "one", UID: uid(netspec.Ref{Namespace: "default", Name: "one"})}}}
+	one := gather.Pod{Subject: plan.Subject{
+		Pod:         plan.Pod{Namespace: "default", Name: "one", UID: uid(netspec.Ref{Namespace: "default", Name: "one"})},
+		Annotations: map[string]string{"x": "z"},
+	}}
 	two := gather.Pod{Subject: plan.Subject{Pod: plan.Pod{Namespace: "default", Name: "two", UID: uid(netspec.Ref{Namespace: "default", Name: "two"})}}}
 	if diff := cmp.Diff([]gather.Pod{one, two}, f.Pods()); diff != "" {
 		t.Error(diff)

@@ -91,7 +91,7 @@ func (b *builder) plan(networks []network) (*Plan, error) {
 	devices := b.devices(networks)
 	p := &Plan{Version: Version, Pod: b.pod.Pod}
 	for i, n := range networks {
-		a := Attachment{Role: n.role, Network: n.name, Element: n.element, Interface: n.ifName, Resource: n.resource, DeviceID: devices[i], Optional: b.optional[n.element]}
+		a := Attachment{Role: n.role, Network: n.name, Element: n.element, Interface: n.ifName, Resource: n.resource, DeviceID: devices[i], Claim: b.claimed(devices[i]), Optional: b.optional[n.element]}
 		if b.cfg.Hotplug && n.element > 0 {
 			asked := *n.selected
 			asked.Extensions, asked.Unknown = nil, nil // what nobody is asked for
@@ -266,39 +266,4 @@ func describe(a Attachment) string {
 		return fmt.Sprintf("element %d (%s)", a.Element, a.Network)
 	}
 	return fmt.Sprintf("the %s network %s", a.Role, a.Network)
-}
-
-// devices takes one device for each network that names a resource: the requested
-// one, else the next that the kubelet allocated to the pod. The result is by index.
-func (b *builder) devices(networks []network) []string {
-	ids := make([]string, len(networks))
-	var requested []string
-	for i, n := range networks {
-		if n.selected != nil && n.selected.DeviceID != "" {
-			ids[i] = n.selected.DeviceID
-			requested = append(requested, ids[i])
-		}
-	}
-	for _, a := range b.beside {
-		requested = append(requested, a.DeviceID)
-	}
-	used := map[string]int{}
-	for i, n := range networks {
-		if n.resource == "" || ids[i] != "" || n.misread {
-			continue
-		}
-		free := slices.DeleteFunc(slices.Clone(b.facts.Devices[n.resource]), func(id string) bool { return slices.Contains(requested, id) })
-		next := used[n.resource]
-		used[n.resource] = next + 1
-		if next < len(free) {
-			ids[i] = free[next]
-			continue
-		}
-		b.problem(netspec.Problem{
-			Element: n.element, Network: n.name, Key: netspec.AnnotationResourceName,
-			Wrong: fmt.Sprintf("found %d devices of the resource %q allocated to the pod, and this attachment takes number %d (%s)", len(free), n.resource, next+1, b.facts.DevicesDetail),
-			Right: "as many devices in the containers' resources as the pod has attachments of the resource",
-		})
-	}
-	return ids
 }

@@ -24,10 +24,28 @@ type Facts struct {
 	NADs    map[netspec.Ref]NAD
 	ConfDir []File
 	Paths   map[string]PathFacts
-	// Devices are the ids that the kubelet allocated to the pod, by resource name;
-	// DevicesDetail says who answered.
-	Devices       map[string][]string
-	DevicesDetail string
+	Devices Devices
+}
+
+// Devices are those that were allocated to the pod.
+type Devices struct {
+	// ByResource are the ids by resource name, in the order in which attachments take them.
+	ByResource map[string][]string
+	// ByClaim are the ids of resource claims by the claim's name, as Multus v4.3 named
+	// them: another name for devices that may have one in ByResource too.
+	ByClaim map[string][]string
+	// Claimed tells of an id which device of which resource claim it is, where that is known.
+	Claimed map[string]Claimed
+	// Detail says, for messages, who answered and with what.
+	Detail string
+}
+
+// of returns the ids that a resource name stands for.
+func (d Devices) of(resource string) (ids []string, byClaim bool) {
+	if ids, ok := d.ByResource[resource]; ok {
+		return ids, false
+	}
+	return d.ByClaim[resource], true
 }
 
 // File is a configuration file of the node.
@@ -93,15 +111,16 @@ func NeedsOf(cfg *config.Config, pod Subject) Needs {
 	return n
 }
 
-// NeedsDevices tells whether some definition takes devices: known only from the
-// definitions.
-func NeedsDevices(nads map[netspec.Ref]NAD) bool {
+// Resources are the names of the resources that definitions take devices of: known only
+// from the definitions.
+func Resources(nads map[netspec.Ref]NAD) []string {
+	var all []string
 	for _, nad := range nads {
-		if nad.Annotations[netspec.AnnotationResourceName] != "" {
-			return true
+		if name := nad.Annotations[netspec.AnnotationResourceName]; name != "" && !slices.Contains(all, name) {
+			all = append(all, name)
 		}
 	}
-	return false
+	return all
 }
 
 // NeedsFiles tells whether some definition leaves its configuration to a file in

@@ -132,11 +132,8 @@ type inputs struct {
 		Namespace, Name, Config string
 		Annotations             map[string]string
 	}
-	devices struct {
-		Detail     string
-		ByResource map[string][]string
-	}
-	files map[string][]byte
+	devices plan.Devices
+	files   map[string][]byte
 }
 
 func (s *inputs) gatherer() *gather.Gatherer {
@@ -186,9 +183,7 @@ func (s *inputs) Network(_ context.Context, ref netspec.Ref) (plan.NAD, error) {
 	return plan.NAD{}, gather.ErrNotFound
 }
 
-func (s *inputs) Devices(context.Context, plan.Pod) (map[string][]string, string, error) {
-	return s.devices.ByResource, s.devices.Detail, nil
-}
+func (s *inputs) Devices(context.Context, plan.Pod) (plan.Devices, error) { return s.devices, nil }
 
 func (s *inputs) ReadFile(path string) ([]byte, error) {
 	if content, ok := s.files[path]; ok {

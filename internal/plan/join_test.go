@@ -32,7 +32,7 @@ func joining(t *testing.T, element string, change func(*config.Config), beside .
 			Ref: nic, Annotations: map[string]string{netspec.AnnotationResourceName: "x/nic"},
 			Config: `{"cniVersion":"1.0.0","name":"nic","type":"sriov","capabilities":{"mac":true,"portMappings":true,"bandwidth":true,"infinibandGUID":true}}`,
 		}},
-		Devices: map[string][]string{"x/nic": {"d1", "d2"}}, DevicesDetail: "the test",
+		Devices: plan.Devices{ByResource: map[string][]string{"x/nic": {"d1", "d2"}}, Detail: "the test"},
 	}
 	call := plan.Call{ContainerID: "c0ffee", Args: []plan.Arg{{"IgnoreUnknown", "true"}, {"K8S_POD_NAME", "web"}, {"K8S_POD_UID", "u"}, {"X", "y"}}}
 	pod := plan.Subject{Pod: plan.Pod{Namespace: "app", Name: "web", UID: "u"}}
@@ -56,7 +56,7 @@ func TestI5_JoinAsAtAdd(t *testing.T) {
 		`"config":{"cniVersion":"1.0.0","name":"nic","type":"sriov","capabilities":{"mac":true,"portMappings":true,"bandwidth":true,"infinibandGUID":true},"deviceID":"d2","pciBusID":"d2","args":{"cni":{"k":1.0}}},` +
 		`"args":[["IgnoreUnknown","true"],["K8S_POD_NAMESPACE","app"],["K8S_POD_NAME","web"],["K8S_POD_INFRA_CONTAINER_ID","c0ffee"],["K8S_POD_UID","u"],["X","y"],["MAC","02:00:00:00:00:01"]],` +
 		`"capabilityArgs":{"bandwidth":{"ingressRate":1,"ingressBurst":0,"egressRate":0,"egressBurst":0},"infinibandGUID":"00:11:22:33:44:55:66:77","mac":"02:00:00:00:00:01","portMappings":[{"hostPort":80,"containerPort":8080}]},` +
-		`"routes":{"gateways":["10.0.0.1"],"dropV4":true},"deviceID":"d2","resource":"x/nic","request":{"mac":"02:00:00:00:00:01","infinibandGUID":"00:11:22:33:44:55:66:77"}}`
+		`"routes":{"gateways":["10.0.0.1"],"dropV4":true},"deviceID":"d2","resource":"x/nic","deviceInfoFile":"/var/run/k8s.cni.cncf.io/devinfo/cni/app-nic-c0ffee_hot0","request":{"mac":"02:00:00:00:00:01","infinibandGUID":"00:11:22:33:44:55:66:77"}}`
 	if diff := cmp.Diff(want, string(cniconf.Quote(a))); diff != "" {
 		t.Error(diff)
 	}
@@ -83,6 +83,11 @@ func TestI5_JoinRefuses(t *testing.T) {
 			`{"name":"nic","interface":"x","default-route":["10.0.0.1"]}`, nil,
 			[]plan.Attachment{holder},
 			pod + `app/nic, key "default-route": found an IPv4 gateway, and element 1 (app/lan) has one too; right would be one gateway of each family in the whole pod`,
+		},
+		"a device in use is requested": {
+			`{"name":"nic","interface":"x","deviceID":"d1"}`, nil,
+			[]plan.Attachment{{DeviceID: "d1", Resource: "x/nic"}},
+			pod + `app/nic, key "deviceID": another attachment has the device "d1" too; right would be a device of its own for each attachment`,
 		},
 		"all devices are used": {
 			`{"name":"nic","interface":"x"}`, nil,

@@ -201,10 +201,10 @@ func FuzzBuild(f *testing.F) {
 // fuzzFacts answers everything that is needed: definitions and files with one text,
 // devices in plenty.
 func fuzzFacts(needs plan.Needs, text string) plan.Facts {
-	facts := plan.Facts{NADs: map[netspec.Ref]plan.NAD{}, Paths: map[string]plan.PathFacts{}, Devices: map[string][]string{"r": nil}}
+	facts := plan.Facts{NADs: map[netspec.Ref]plan.NAD{}, Paths: map[string]plan.PathFacts{}, Devices: plan.Devices{ByResource: map[string][]string{"r": nil}}}
 	for _, ref := range needs.NADs {
 		facts.NADs[ref] = plan.NAD{Ref: ref, Config: text, Annotations: map[string]string{netspec.AnnotationResourceName: "r"}}
-		facts.Devices["r"] = append(facts.Devices["r"], fmt.Sprint("device", len(facts.NADs)))
+		facts.Devices.ByResource["r"] = append(facts.Devices.ByResource["r"], fmt.Sprint("device", len(facts.NADs)))
 	}
 	main := plan.File{Path: "/x/main.conflist", Content: []byte(text)}
 	facts.ConfDir = []plan.File{main}

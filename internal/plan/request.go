@@ -38,6 +38,9 @@ func (b *builder) request(a *Attachment, n network) {
 	}
 	a.Request = Request{MAC: s.MAC, InfinibandGUID: s.InfinibandGUID, IPs: s.IPs}
 	a.Config = b.inject(n.config, s, a)
+	if a.DeviceID != "" || a.Config.Declares(capDeviceInfo) {
+		a.DeviceInfoFile = DeviceInfoFile(a.Network, b.call.ContainerID, a.Interface)
+	}
 	if a.Config.Depth() > maxDepth {
 		b.problem(netspec.Problem{Element: a.Element, Network: a.Network, Wrong: fmt.Sprintf("the network's configuration, cni-args included, is nested deeper than %d levels", maxDepth), Right: "a flatter one"})
 	}
@@ -151,7 +154,7 @@ func (b *builder) capabilityArgs(a *Attachment, s *netspec.Selection) map[string
 	set(capPorts, len(s.PortMappings) > 0, s.PortMappings)
 	set(capBandwidth, s.Bandwidth != nil, s.Bandwidth)
 	set(capDeviceID, a.DeviceID != "", a.DeviceID)
-	set(capDeviceInfo, a.DeviceID != "", b.deviceInfoFile(a))
+	set(capDeviceInfo, a.DeviceInfoFile != "", a.DeviceInfoFile)
 	maps.DeleteFunc(all, func(name string, value json.RawMessage) bool {
 		return !a.Config.Declares(name) || string(value) == "null"
 	})
@@ -161,8 +164,10 @@ func (b *builder) capabilityArgs(a *Attachment, s *netspec.Selection) map[string
 	return all
 }
 
-func (b *builder) deviceInfoFile(a *Attachment) string {
-	name := fmt.Sprintf("%s-%s_%s", a.Network, b.call.ContainerID, a.Interface)
+// DeviceInfoFile is where the plugins of an attachment say what they know of its
+// device, and where Multus v4 looks for it (contract 1.9).
+func DeviceInfoFile(network, containerID, ifName string) string {
+	name := fmt.Sprintf("%s-%s_%s", network, containerID, ifName)
 	return deviceInfoDir + "/" + strings.ReplaceAll(name, "/", "-")
 }
 

@@ -67,6 +67,11 @@ type Attachment struct {
 	// files and for records that Multus v4 can read.
 	DeviceID string `json:"deviceID,omitempty"`
 	Resource string `json:"resource,omitempty"`
+	// Claim tells which device of which resource claim it is, nil where it is none's.
+	Claim *Claimed `json:"claim,omitempty"`
+	// DeviceInfoFile is the file on the host in which the plugins say what they know of
+	// the attachment's device (device-info specification 1.1); empty for none.
+	DeviceInfoFile string `json:"deviceInfoFile,omitempty"`
 	// Request is what the selection element asked for, kept for v4's records.
 	Request Request `json:"request,omitzero"`
 	// Selected is the selection element, where the daemon follows the annotation of
@@ -81,6 +86,22 @@ type Request struct {
 	MAC            string   `json:"mac,omitempty"`
 	InfinibandGUID string   `json:"infinibandGUID,omitempty"`
 	IPs            []string `json:"ips,omitempty"`
+}
+
+// Claimed is a device that a resource claim (DRA) of the pod's namespace was given.
+type Claimed struct {
+	Claim  string `json:"claim"` // the claim's name
+	Driver string `json:"driver"`
+	Pool   string `json:"pool"`
+	Device string `json:"device"`
+}
+
+// ClaimStatus is what is known of a claim's device once it is attached.
+type ClaimStatus struct {
+	Claimed
+	Interface string
+	IPs       []string // with prefix lengths
+	MAC       string
 }
 
 // Arg is one pair of CNI_ARGS.

@@ -18,6 +18,7 @@ import (
 	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/cnirun"
 	"github.com/multus-thick/multus/internal/config"
+	"github.com/multus-thick/multus/internal/devinfo"
 	"github.com/multus-thick/multus/internal/ledger"
 	"github.com/multus-thick/multus/internal/netns"
 	"github.com/multus-thick/multus/internal/plan"
@@ -103,7 +104,7 @@ func (p *Plugin) Engine(cfg *config.Config, cniPath string, log *slog.Logger) *a
 			Path: searchPath(cfg.BinDir, cniPath), Env: p.Environ, CacheDir: cfg.CNIDir,
 			DelegateTimeout: cfg.DelegateTimeout, Stderr: logWriter{log}, Root: p.Root,
 		}),
-		Links: netns.New(p.Root), Ledger: records, Log: log,
+		Links: netns.New(p.Root), Ledger: records, DeviceInfo: devinfo.Files{Root: p.Root}, Log: log,
 		Parallelism: cfg.AttachParallelism, CheckDelegates: cfg.CheckDelegates,
 	}
 }

@@ -72,6 +72,9 @@ func (c Cluster) Planner(cfg *config.Config, log *slog.Logger) (shim.Planner, fu
 		cluster, closeAll = unreachable{err}, func() {}
 	}
 	p.cluster, p.gather.Pods, p.gather.Networks = cluster, cluster, cluster
+	if api, ok := cluster.(*direct); ok {
+		p.gather.Claims = kube.Claims{Client: api.Client}
+	}
 	return p, closeAll, nil
 }
 

@@ -198,6 +198,8 @@ func TestC1_12RBAC(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: read},
 			{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
+			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: []string{"list"}},
 		}
 	}
 	for name, want := range map[string][]rbacv1.PolicyRule{

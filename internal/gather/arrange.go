@@ -1,4 +1,4 @@
-package devices
+package gather
 
 import (
 	"cmp"
@@ -8,19 +8,21 @@ import (
 	"strings"
 )
 
-// allocation is what one container has of one resource.
-type allocation struct {
-	container, resource string
-	ids                 []string
+// Allocation is what one container has of one resource, or of one claim.
+type Allocation struct {
+	Container, Resource string
+	IDs                 []string
 }
 
-// arrange brings allocations, in whatever order they came, into the promised order.
-func arrange(found []allocation) map[string][]string {
+// Arrange brings allocations, in whatever order they came, into the promised one: by the
+// name of the container, then by id, each id once. Neither the kubelet nor the API
+// promises an order, so one that is the same on every call comes from the names.
+func Arrange(found []Allocation) map[string][]string {
 	type device struct{ container, resource, id string }
 	var all []device
 	for _, a := range found {
-		for _, id := range a.ids {
-			all = append(all, device{a.container, a.resource, id})
+		for _, id := range a.IDs {
+			all = append(all, device{a.Container, a.Resource, id})
 		}
 	}
 	slices.SortFunc(all, func(a, b device) int {
@@ -36,8 +38,8 @@ func arrange(found []allocation) map[string][]string {
 	return byResource
 }
 
-// describe counts the devices: "intel.com/a (2), intel.com/b (1)".
-func describe(byResource map[string][]string) string {
+// Count tells of devices in a message: "intel.com/a (2), intel.com/b (1)".
+func Count(byResource map[string][]string) string {
 	var parts []string
 	for _, resource := range slices.Sorted(maps.Keys(byResource)) {
 		parts = append(parts, fmt.Sprintf("%s (%d)", resource, len(byResource[resource])))

@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/multus-thick/multus/internal/attach"
+	"github.com/multus-thick/multus/internal/cniconf"
+	"github.com/multus-thick/multus/internal/gather"
+	"github.com/multus-thick/multus/internal/plan"
+)
+
+// fakeClaims writes down what is published.
+type fakeClaims struct {
+	mu     sync.Mutex
+	fail   []error // of the next attempts
+	tries  int
+	claims map[string][]plan.ClaimStatus
+}
+
+func (c *fakeClaims) Devices(context.Context, plan.Pod) (plan.Devices, error) {
+	return plan.Devices{}, nil
+}
+
+func (c *fakeClaims) Publish(_ context.Context, pod plan.Pod, claim string, devices []plan.ClaimStatus) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tries++
+	if len(c.fail) > 0 {
+		err := c.fail[0]
+		c.fail = c.fail[1:]
+		return err
+	}
+	c.claims[pod.String()+" "+claim] = devices
+	return nil
+}
+
+// TestI5_ClaimStatusOfARecord: each claim of a sandbox is told of its devices, and tried
+// again while that may help.
+func TestI5_ClaimStatusOfARecord(t *testing.T) {
+	conf, err := cniconf.Parse([]byte(`{"cniVersion":"1.0.0","name":"p","type":"sriov"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := attach.Record{State: attach.Attached, Plan: plan.Plan{Pod: plan.Pod{Namespace: "app", Name: "web", UID: "u"}}}
+	claimed := func(claim, device string) *plan.Claimed {
+		return &plan.Claimed{Claim: claim, Driver: "nic.example", Pool: "n1", Device: device}
+	}
+	for i, claim := range []*plan.Claimed{nil, claimed("a", "vf0"), claimed("b", "vf1"), claimed("a", "vf2")} {
+		name := []string{"eth0", "net1", "net2", "net3"}[i]
+		rec.Plan.Attachments = append(rec.Plan.Attachments, plan.Attachment{Role: plan.Secondary, Network: "p", Interface: name, Config: conf, Claim: claim})
+		rec.Outcomes = append(rec.Outcomes, attach.Outcome{Result: []byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"` + name + `","mac":"02::` + name + `","sandbox":"/n"}],"ips":[{"address":"10.1.0.2/24","interface":0}]}`)})
+	}
+	of := func(claim, device, name string) plan.ClaimStatus {
+		return plan.ClaimStatus{Claimed: *claimed(claim, device), Interface: name, IPs: []string{"10.1.0.2/24"}, MAC: "02::" + name}
+	}
+	all := map[string][]plan.ClaimStatus{
+		"app/web a": {of("a", "vf0", "net1"), of("a", "vf2", "net3")},
+		"app/web b": {of("b", "vf1", "net2")},
+	}
+	for name, c := range map[string]struct {
+		fail  []error
+		tries int
+		want  map[string][]plan.ClaimStatus
+	}{
+		"at once":       {nil, 2, all},
+		"the API away":  {slices.Repeat([]error{gather.ErrNotYet}, 4), 6, all},
+		"others own it": {slices.Repeat([]error{errors.New("conflict")}, 2), 2, map[string][]plan.ClaimStatus{}},
+		"never":         {slices.Repeat([]error{gather.ErrNotYet}, 99), 2 * claimTries, map[string][]plan.ClaimStatus{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				claims := &fakeClaims{fail: c.fail, claims: map[string][]plan.ClaimStatus{}}
+				p := &publisher{claims: claims, log: slog.New(slog.DiscardHandler), running: t.Context()}
+				p.publishClaims(rec)
+				p.workers.Wait()
+				if diff := cmp.Diff(c.want, claims.claims); diff != "" || claims.tries != c.tries {
+					t.Errorf("%d tries: %s", claims.tries, diff)
+				}
+			})
+		})
+	}
+}
