@@ -24,7 +24,7 @@ var cluster *lab.Cluster
 // root is the checkout. The plugins are built for the suite.
 const root = "../.."
 
-var serialPlugin, v4Plugin string
+var serialPlugin, v4Plugin, devicePlugin, draDriver string
 
 // TestMain is also the first process of the cluster's machines.
 func TestMain(m *testing.M) {
@@ -56,11 +56,10 @@ func run(ctx context.Context, tests func() int) (code int, err error) {
 		return 1, err
 	}
 	defer os.RemoveAll(work)
-	if serialPlugin, err = build(work, "serial"); err != nil {
-		return 1, err
-	}
-	if v4Plugin, err = build(work, "v4"); err != nil {
-		return 1, err
+	for name, path := range map[string]*string{"serial": &serialPlugin, "v4": &v4Plugin, "deviceplugin": &devicePlugin, "dradriver": &draDriver} {
+		if *path, err = build(work, name); err != nil {
+			return 1, err
+		}
 	}
 	if cluster.Options().Nodes == 0 {
 		defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
