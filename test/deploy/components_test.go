@@ -186,7 +186,7 @@ func TestI4_ChartComponents(t *testing.T) {
 // right that any of the accounts has, and for no other.
 func TestI4_DeployRightsHaveReasons(t *testing.T) {
 	guide := read(t, "../../docs/security.md")
-	r := composed(t, []string{"thick"}, "per-node-certificates", "monitoring/protected", "claim-status")
+	r := composed(t, []string{"thick"}, "per-node-certificates", "monitoring/protected", "claim-status", "strays")
 	var rules []rbacv1.PolicyRule
 	for _, role := range []*rbacv1.ClusterRole{r.role, r.others["ClusterRole multus-cert-approver"].(*rbacv1.ClusterRole)} {
 		rules = append(rules, role.Rules...)
