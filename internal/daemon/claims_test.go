@@ -88,3 +88,32 @@ func TestI5_ClaimStatusOfARecord(t *testing.T) {
 		})
 	}
 }
+
+// TestI5_ClaimStatusAfterAReport: it is written where the key asks for it, from the record.
+func TestI5_ClaimStatusAfterAReport(t *testing.T) {
+	for _, wished := range []bool{true, false} {
+		claims := &fakeClaims{claims: map[string][]plan.ClaimStatus{}}
+		r := prepare(t, map[string]any{"claimStatus": wished}, func(o *Options) { o.Claims = claims })
+		r.start()
+		conf, err := cniconf.Parse([]byte(`{"cniVersion":"1.0.0","name":"lan","type":"macvlan"}`))
+		r.Must(err)
+		device := plan.Claimed{Claim: "nics", Driver: "nic.example", Pool: "n1", Device: "vf0"}
+		lock, err := r.d.ledger.Lock(t.Context(), "c1")
+		r.Must(err)
+		r.Must(r.d.ledger.Save(attach.Record{
+			State: attach.Attached, Sandbox: attach.Sandbox{ContainerID: "c1"}, Outcomes: []attach.Outcome{{Result: []byte(`{"cniVersion":"1.0.0"}`)}},
+			Plan: plan.Plan{Version: plan.Version, Pod: plan.Pod{Namespace: "app", Name: "web", UID: "u"}, Attachments: []plan.Attachment{{Role: plan.Secondary, Network: "app/lan", Interface: "net1", Config: conf, Claim: &device}}},
+		}, true))
+		lock.Release()
+		r.put("web", "u", "lan")
+		_, err = r.client().Report(t.Context(), attached("web"))
+		r.Must(err)
+		r.stop()
+		r.end() // with all that it had to write
+		want := map[string][]plan.ClaimStatus{}
+		if wished {
+			want["app/web nics"] = []plan.ClaimStatus{{Claimed: device, Interface: "net1"}}
+		}
+		r.Same("what claims were told", want, claims.claims)
+	}
+}
