@@ -102,9 +102,9 @@ func claimCluster() *objects {
 		claimsPath + "idle":         claim(result("any", "fabric", "vf0")),
 		claimsPath + "web-extended": claim(result("container-0-request-0", "n1", "ext")),
 		slicesPath + "n1": `{"items":[` + strings.Join([]string{
-			slice("n1", 1, device("vf1", "nic.example/vf", "stale")),
 			slice("n1", 2, device("vf1", "nic.example/vf", "0000:03:01.1"), device("vf2", "nic.example/vf", "0000:03:01.2")),
 			slice("n1", 2, device("vf7", "nic.example/vf", "0000:03:01.7"), `{"name":"gpu"}`, `{"name":"ext","attributes":{"k8s.cni.cncf.io/deviceID":{"string":"0000:09:00.0"}}}`),
+			slice("n1", 1, device("vf1", "nic.example/vf", "stale")),
 			slice("other", 9, device("vf1", "nic.example/vf", "another pool's")),
 		}, ",") + `]}`,
 		slicesPath: `{"items":[` + slice("fabric", 1, device("vf0", "nic.example/vf", "0000:ff:00.0")) + `]}`,
