@@ -62,8 +62,8 @@ func (e *Engine) detachStale(ctx context.Context, valid []types.GCAttachment) er
 		return err
 	}
 	old := func(rec Record) bool {
-		if rec.Origin != Ours {
-			return e.gone(ctx, rec)
+		if rec.Origin != Ours { // a device may be another sandbox's by now, which would lose it
+			return len(rec.Devices()) == 0 && e.gone(ctx, rec)
 		}
 		return e.now().Sub(rec.Created) >= gcGrace
 	}
@@ -77,7 +77,7 @@ func (e *Engine) detachStale(ctx context.Context, valid []types.GCAttachment) er
 	return errors.Join(failed...)
 }
 
-// collectStale does the same for what is left in libcni's cache alone.
+// collectStale does the same for what is left in libcni's cache alone, devices excepted.
 func (e *Engine) collectStale(ctx context.Context, valid []types.GCAttachment) error {
 	var failed []error
 	left := gcResults
@@ -88,7 +88,7 @@ func (e *Engine) collectStale(ctx context.Context, valid []types.GCAttachment) e
 		if left == 0 || ctx.Err() != nil {
 			break
 		}
-		if _, known := interfaceOf(valid, rec.Sandbox.ContainerID); known {
+		if _, known := interfaceOf(valid, rec.Sandbox.ContainerID); known || len(rec.Devices()) > 0 {
 			continue
 		}
 		tried, err := e.collectResult(ctx, rec)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -413,19 +412,43 @@ func TestR15GCOfAResultThatIsNamed(t *testing.T) {
 	same(t, lines("GC primary [pod-0/eth0 pod-1/eth0]"), got)
 }
 
-// Of what the daemon has named so many are collected, those that are gone or alive aside.
+// Of what the daemon has named those that are gone or alive are not tried.
 func TestR16CollectNamed(t *testing.T) {
 	r := newRig(t)
-	for _, sb := range []attach.Sandbox{pod1, pod2} {
-		r.mustAdd(sb, planOf(sb, netA()))
-		r.host.RemoveNetNS(sb.NetNS)
-	}
+	r.mustAdd(pod1, planOf(pod1, netA()))
+	r.host.RemoveNetNS(pod1.NetNS)
+	r.mustAdd(pod2, planOf(pod2, netA()))
 	r.host.Transcript()
-	names := slices.Values([]string{"pod-x", "pod-0", "pod-1", "pod-2"})
-	for _, want := range []string{"DEL net-a pod-1/net1", "DEL net-a pod-2/net1"} {
-		if err := r.CollectNamed(t.Context(), names, 1); err != nil {
+	got := map[string]bool{}
+	for _, name := range []string{"pod-x", "pod-2", "pod-1"} {
+		tried, err := r.CollectNamed(t.Context(), name)
+		if err != nil {
 			t.Error(err)
 		}
-		r.delegates(want)
+		got[name] = tried
+	}
+	same(t, map[string]bool{"pod-x": false, "pod-2": false, "pod-1": true}, got)
+	r.delegates("DEL net-a pod-1/net1")
+}
+
+// A device that Multus v4 gave to a pod long gone may be another pod's by now.
+func TestR15GCLeavesForeignDevices(t *testing.T) {
+	for _, origin := range []attach.Origin{attach.FromV4, attach.Cache} {
+		r := newRig(t)
+		rec := r.mustAdd(pod1, planOf(pod1, primary(), network("net-a", "net1", `,"subnets":["10.1.0.0/24"],"deviceID":"0000:03:02.1"`)))
+		rec.Origin = origin
+		r.host.PutRecord(rec)
+		if origin == attach.Cache {
+			r.host.DropRecord("pod-1")
+		}
+		r.host.RemoveNetNS(pod1.NetNS)
+		r.host.Transcript()
+		got, err := r.gc(valid("pod-2"))
+		if err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(got, "DEL net-a") {
+			t.Errorf("%v: %s", origin, got)
+		}
 	}
 }

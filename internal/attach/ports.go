@@ -169,6 +169,27 @@ func (r Record) result(i int) json.RawMessage {
 	return r.Outcomes[i].Result
 }
 
+// Devices are the ids of the devices that a sandbox has.
+func (r Record) Devices() []string {
+	var all []string
+	for i, a := range r.Plan.Attachments {
+		if i < len(r.Outcomes) && r.Outcomes[i].Detached {
+			continue
+		}
+		if a.DeviceID != "" {
+			all = append(all, a.DeviceID)
+		}
+		for _, p := range a.Config.Plugins() {
+			var id string
+			raw, given := p.Object().Get("deviceID")
+			if given && json.Unmarshal(raw, &id) == nil && id != "" && id != a.DeviceID {
+				all = append(all, id)
+			}
+		}
+	}
+	return all
+}
+
 // Outcome is what became of one attachment.
 type Outcome struct {
 	// Result is the plugins' result, the prevResult of DEL. Nil before ADD returned.

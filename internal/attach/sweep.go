@@ -3,7 +3,6 @@ package attach
 import (
 	"context"
 	"errors"
-	"iter"
 	"time"
 )
 
@@ -73,25 +72,14 @@ func (e *Engine) Collect(ctx context.Context, rec Record) (tried bool, err error
 	return e.detachIdle(ctx, rec.Sandbox.ContainerID, func(rec Record) bool { return e.gone(ctx, rec) })
 }
 
-// CollectNamed collects the orphans in files that the daemon has named, where it may not act
-// itself: so many at most.
-func (e *Engine) CollectNamed(ctx context.Context, names iter.Seq[string], most int) error {
-	var failed []error
-	for name := range names {
-		if most == 0 || ctx.Err() != nil {
-			break
-		}
-		rec, err := e.Ledger.Open(name)
-		if err != nil || rec.Origin == Ours && rec.State == Detaching {
-			continue // collected already, or Sweep's by now
-		}
-		tried, err := e.Collect(ctx, rec)
-		failed = append(failed, err)
-		if tried {
-			most--
-		}
+// CollectNamed collects the orphan in a file that the daemon has named, where it may not act
+// itself.
+func (e *Engine) CollectNamed(ctx context.Context, name string) (tried bool, err error) {
+	rec, err := e.Ledger.Open(name)
+	if err != nil || rec.Origin == Ours && rec.State == Detaching {
+		return false, nil // collected already, or Sweep's by now
 	}
-	return errors.Join(failed...)
+	return e.Collect(ctx, rec)
 }
 
 // collectResult detaches the one attachment of a result whose sandbox has no file of its

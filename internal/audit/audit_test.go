@@ -71,11 +71,15 @@ func TestR15Orphans(t *testing.T) {
 		"a static pod's mirror": {with(nobody, func(e *Evidence) {
 			e.Pods = ByName([]gather.Pod{pod(func(p *gather.Pod) { p.UID, p.Static = "u2", true })})
 		}), trace(nil), false},
-		"a device that another has":           {nobody, trace(device("vf7")), false},
-		"a device that nobody has":            {nobody, trace(device("vf8")), true},
-		"a device that v4 gave it":            {nobody, trace(func(t *Trace) { device("vf8")(t); t.Origin = attach.FromV4 }), false},
-		"no pod is named":                     {nobody, trace(func(t *Trace) { t.Plan.Pod = plan.Pod{} }), false},
-		"no pod, and no sandbox either":       {with(nobody, func(e *Evidence) { e.Runtime = map[string]bool{} }), trace(func(t *Trace) { t.Plan.Pod = plan.Pod{} }), true},
+		"a device that another has":   {nobody, trace(device("vf7")), false},
+		"a device that nobody has":    {nobody, trace(device("vf8")), true},
+		"a device that v4 gave it":    {nobody, trace(func(t *Trace) { device("vf8")(t); t.Origin = attach.FromV4 }), false},
+		"no pod is named":             {nobody, trace(func(t *Trace) { t.Plan.Pod = plan.Pod{} }), false},
+		"a runtime that knows nobody": {with(nobody, func(e *Evidence) { e.Runtime = map[string]bool{} }), trace(func(t *Trace) { t.Plan.Pod = plan.Pod{} }), false},
+		"v4's, whose namespace is not told": {with(nobody, func(e *Evidence) { e.Runtime = map[string]bool{"c2": true} }), trace(func(t *Trace) {
+			t.Origin, t.Sandbox.NetNS, t.Gone = attach.FromV4, "", true
+		}), false},
+		"no pod, and no sandbox either":       {with(nobody, func(e *Evidence) { e.Runtime = map[string]bool{"c2": true} }), trace(func(t *Trace) { t.Plan.Pod = plan.Pod{} }), true},
 		"no pod, but a sandbox":               {with(nobody, func(e *Evidence) { e.Runtime = map[string]bool{"c1": true} }), trace(func(t *Trace) { t.Plan.Pod = plan.Pod{} }), false},
 		"no namespace is named":               {nobody, trace(func(t *Trace) { t.Sandbox.NetNS, t.Gone = "", false }), false},
 		"no namespace, and no sandbox either": {with(nobody, func(e *Evidence) { e.Runtime = map[string]bool{"c2": true} }), trace(func(t *Trace) { t.Sandbox.NetNS, t.Gone = "", false }), true},
@@ -95,7 +99,7 @@ func TestI5_DevicesOfASandbox(t *testing.T) {
 	rec.Plan.Attachments[0].Config = c
 	rec.Plan.Attachments = append(rec.Plan.Attachments, plan.Attachment{DeviceID: "vf3", Config: trace(nil).Plan.Attachments[0].Config})
 	rec.Outcomes = append(rec.Outcomes, attach.Outcome{Detached: true})
-	if diff := cmp.Diff([]string{"vf1", "vf2"}, Devices(rec)); diff != "" {
+	if diff := cmp.Diff([]string{"vf1", "vf2"}, rec.Devices()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -116,9 +120,12 @@ func TestR1Strays(t *testing.T) {
 		waited time.Duration
 		want   bool
 	}{
-		"nothing knows it":                             {pod(nil), running, nil, 0, true},
-		"an earlier sandbox, with another address":     {pod(claims("10.0.0.7")), running, dead, 0, true},
-		"its status names its address":                 {pod(claims("10.0.0.9")), running, nil, time.Hour, false},
+		"nothing knows it":                         {pod(nil), running, nil, 0, true},
+		"an earlier sandbox, with another address": {pod(claims("10.0.0.7")), running, dead, 0, true},
+		"its status names its address":             {pod(claims("10.0.0.9")), running, nil, time.Hour, false},
+		"told of before a restart": {pod(func(p *gather.Pod) {
+			p.Annotations[netspec.AnnotationStatus] = netspec.FormatStatus(TrueStatus(running, "lan", "eth0"))
+		}), running, nil, 0, true},
 		"its status cannot be read":                    {pod(func(p *gather.Pod) { p.Annotations[netspec.AnnotationStatus] = "{" }), running, nil, 0, true},
 		"the API has not seen the reboot":              {pod(claims("10.0.0.7")), before, dead, Settled - 1, false},
 		"the API goes on saying so":                    {pod(claims("10.0.0.7")), before, dead, Settled, true},

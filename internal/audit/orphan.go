@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -26,8 +25,8 @@ type Evidence struct {
 	At time.Time
 	// Pods are all pods of the node, read from the API, not from a cache.
 	Pods Pods
-	// Runtime are the sandboxes that the runtime knows, whatever their state; nil where it
-	// is not asked.
+	// Runtime are the sandboxes that the runtime knows, whatever their state; empty where it
+	// is not asked, or is not that of this node's pods: it knows the daemon's, for one.
 	Runtime map[string]bool
 	// Busy are the devices of sandboxes that are not orphans.
 	Busy map[string]bool
@@ -52,41 +51,31 @@ func (p Pods) Owned(t Trace) bool {
 	return exists && pod.Is(t.Plan.Pod)
 }
 
+// Suspect tells from a trace alone that it may be an orphan's at a time: it is older than
+// Grace, and no namespace is there. One that Multus v4 or libcni left, and that does not
+// tell the namespace, says nothing.
+func Suspect(at time.Time, t Trace) bool {
+	switch {
+	case at.Sub(t.Created) < Grace:
+		return false
+	case t.Sandbox.NetNS == "":
+		return t.Origin == attach.Ours
+	}
+	return t.Gone
+}
+
 // Orphan tells that nothing owns a sandbox any more. Its pod and its namespace are gone,
 // since longer than Grace; where the trace does not tell the pod, as v4's files, the
 // runtime's word takes the API's place. A device that another sandbox may have by now is
 // a doubt, for to give it back would take it from there.
 func (e Evidence) Orphan(t Trace) bool {
 	switch {
-	case e.At.Sub(t.Created) < Grace:
+	case !Suspect(e.At, t):
 		return false
-	case t.Sandbox.NetNS != "" && !t.Gone:
-		return false
-	case slices.ContainsFunc(Devices(t.Record), func(id string) bool { return t.Origin != attach.Ours || e.Busy[id] }):
+	case slices.ContainsFunc(t.Devices(), func(id string) bool { return t.Origin != attach.Ours || e.Busy[id] }):
 		return false
 	case t.Plan.Pod.Name == "" || t.Sandbox.NetNS == "":
-		return e.Runtime != nil && !e.Runtime[t.Sandbox.ContainerID] && !e.Pods.Owned(t)
+		return len(e.Runtime) > 0 && !e.Runtime[t.Sandbox.ContainerID] && !e.Pods.Owned(t)
 	}
 	return !e.Pods.Owned(t)
-}
-
-// Devices are the ids of the devices that a sandbox has.
-func Devices(r attach.Record) []string {
-	var all []string
-	for i, a := range r.Plan.Attachments {
-		if i < len(r.Outcomes) && r.Outcomes[i].Detached {
-			continue
-		}
-		if a.DeviceID != "" {
-			all = append(all, a.DeviceID)
-		}
-		for _, p := range a.Config.Plugins() {
-			var id string
-			raw, given := p.Object().Get("deviceID")
-			if given && json.Unmarshal(raw, &id) == nil && id != "" && id != a.DeviceID {
-				all = append(all, id)
-			}
-		}
-	}
-	return all
 }

@@ -70,6 +70,9 @@ func Stray(p gather.Pod, l Life, dead []Trace, waited time.Duration) bool {
 
 func statusAddresses(p gather.Pod) []netip.Addr {
 	entries, _ := netspec.ParseStatus(p.Annotations[netspec.AnnotationStatus]) // one that cannot be read claims nothing
+	if len(entries) == 1 && p.Annotations[netspec.AnnotationNetworks] != "" {
+		return nil // it is TrueStatus: the pod was found to be a stray before a restart
+	}
 	var all []netip.Addr
 	for _, e := range entries {
 		for _, text := range e.IPs {

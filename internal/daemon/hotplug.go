@@ -105,17 +105,9 @@ func (d *Daemon) planJoining(ctx context.Context, rec attach.Record, j hotplug.J
 // standingConfig is planConfig where no plugin has called: a fixed configuration has
 // rules of its own, the generated one has the daemon's.
 func (d *Daemon) standingConfig() (*config.Config, error) {
-	standing := json.RawMessage("{}")
-	if file := d.Config.MultusConfigFile; file != "" && file != config.AutoConfigFile {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("key \"multusConfigFile\": %w", err)
-		}
-		fixed, err := cniconf.Parse(text)
-		if err != nil {
-			return nil, fmt.Errorf("key \"multusConfigFile\": %s %w", file, err)
-		}
-		standing = fixed.Plugins()[0].Object().Bytes()
+	standing, err := d.standing()
+	if err != nil {
+		return nil, err
 	}
 	merged, err := config.Overlay(standing, d.ConfigFile)
 	if err != nil {
@@ -127,4 +119,22 @@ func (d *Daemon) standingConfig() (*config.Config, error) {
 	}
 	cfg.Hotplug = true
 	return cfg, nil
+}
+
+// standing is what the plugin of a fixed configuration would send with a request; that of
+// the generated one sends nothing which the daemon does not know.
+func (d *Daemon) standing() (json.RawMessage, error) {
+	file := d.Config.MultusConfigFile
+	if file == "" || file == config.AutoConfigFile {
+		return json.RawMessage("{}"), nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("key \"multusConfigFile\": %w", err)
+	}
+	fixed, err := cniconf.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("key \"multusConfigFile\": %s %w", file, err)
+	}
+	return fixed.Plugins()[0].Object().Bytes(), nil
 }

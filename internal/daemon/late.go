@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -27,7 +26,11 @@ func (s *strays) attach(ctx context.Context, x *suspect, life audit.Life) error 
 	if err != nil {
 		return err
 	}
-	cfg, err := s.planConfig(ctx, json.RawMessage("{}"))
+	standing, err := s.standing()
+	if err != nil {
+		return err
+	}
+	cfg, err := s.planConfig(ctx, standing)
 	if err != nil {
 		return err
 	}
@@ -56,7 +59,9 @@ func (s *strays) attach(ctx context.Context, x *suspect, life audit.Life) error 
 	if err != nil {
 		return err
 	}
-	delete(s.suspects, x.pod.UID)
+	if x.exempt = len(late) == 0; !x.exempt { // else there is no record, and all is said
+		delete(s.suspects, x.pod.UID)
+	}
 	if len(refused) > 0 {
 		message := "it cannot get late: " + strings.Join(refused, ", ")
 		s.Cluster.Warn(x.pod.Pod, ReasonStrayLeft, "The pod must be made anew for what "+message)

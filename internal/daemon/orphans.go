@@ -58,13 +58,17 @@ func (o *orphans) run(ctx context.Context) {
 	}
 }
 
-// look is one look at everything.
+// look is one look at everything. The API is asked when something turns up that may be an
+// orphan.
 func (o *orphans) look(ctx context.Context) error {
-	evidence, err := o.evidence(ctx)
-	if err != nil {
-		return err
+	if problem := o.Cluster.Problem(); problem != "" {
+		return errors.New(problem)
 	}
-	l := orphanLook{orphans: o, evidence: evidence, ours: map[string]bool{}, found: map[attach.Origin]int{}, told: map[string]bool{}}
+	l := orphanLook{
+		orphans: o, evidence: audit.Evidence{At: time.Now()}, cached: audit.ByName(o.Cluster.Pods()),
+		ours: map[string]bool{}, found: map[attach.Origin]int{}, told: map[string]bool{},
+	}
+	l.askRuntime(ctx)
 	if err := errors.Join(l.files(ctx), l.results(ctx)); err != nil {
 		return err
 	}
@@ -81,34 +85,44 @@ func (o *orphans) look(ctx context.Context) error {
 	return nil
 }
 
-func (o *orphans) evidence(ctx context.Context) (audit.Evidence, error) {
-	if problem := o.Cluster.Problem(); problem != "" {
-		return audit.Evidence{}, errors.New(problem)
+// ask completes the evidence, once a look.
+func (l *orphanLook) ask(ctx context.Context) error {
+	e := &l.evidence
+	if e.Pods != nil {
+		return nil
 	}
-	e := audit.Evidence{At: time.Now(), Busy: map[string]bool{}}
-	pods, err := o.Cluster.LivePods(ctx)
+	pods, err := l.Cluster.LivePods(ctx)
 	if err != nil {
-		return e, err
+		return err
 	}
-	e.Pods = audit.ByName(pods)
-	if o.runtime != nil {
-		if e.Runtime, err = o.runtime.Sandboxes(ctx); err != nil {
-			o.Log.Info("orphans are judged without the runtime's word", "error", err)
-			e.Runtime = nil
-		}
-	}
+	all := audit.ByName(pods)
+	busy := map[string]bool{}
 	pace := pacer(0)
-	for rec, err := range o.ledger.Each() {
+	for rec, err := range l.ledger.Each() {
 		if err := pace.next(ctx); err != nil {
-			return e, err
+			return err
 		}
-		if t := (audit.Trace{Record: rec}); err == nil && (rec.Origin != attach.Ours || e.Pods.Owned(t)) {
-			for _, id := range audit.Devices(rec) {
-				e.Busy[id] = true
+		if t := (audit.Trace{Record: rec}); err == nil && (rec.Origin != attach.Ours || all.Owned(t)) {
+			for _, id := range rec.Devices() {
+				busy[id] = true
 			}
 		}
 	}
-	return e, nil
+	e.Pods, e.Busy = all, busy
+	return nil
+}
+
+// askRuntime asks which sandboxes the runtime knows.
+func (l *orphanLook) askRuntime(ctx context.Context) {
+	if l.runtime == nil {
+		return
+	}
+	known, err := l.runtime.Sandboxes(ctx)
+	if err != nil {
+		l.Log.Info("orphans are judged without the runtime's word", "error", err)
+		return
+	}
+	l.evidence.Runtime = known
 }
 
 // hand names files to the plugin.
@@ -130,6 +144,7 @@ func (o *orphans) hand(names []string) {
 type orphanLook struct {
 	*orphans
 	evidence audit.Evidence
+	cached   audit.Pods      // not for certain
 	ours     map[string]bool // sandboxes with a record of ours
 	found    map[attach.Origin]int
 	named    []string
@@ -152,8 +167,11 @@ func (l *orphanLook) files(ctx context.Context) error {
 		if err == nil && rec.Origin == attach.FromV4 {
 			rec, err = l.whose(rec)
 		}
-		if err == nil {
-			l.judge(ctx, rec)
+		if err != nil {
+			continue
+		}
+		if err := l.judge(ctx, rec); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -163,7 +181,7 @@ func (l *orphanLook) files(ctx context.Context) error {
 // not know its sandbox. To look for them takes long; without the runtime's word the results
 // are judged, not the file.
 func (l *orphanLook) whose(rec attach.Record) (attach.Record, error) {
-	if l.evidence.Runtime == nil || l.evidence.Runtime[rec.Sandbox.ContainerID] {
+	if len(l.evidence.Runtime) == 0 || l.evidence.Runtime[rec.Sandbox.ContainerID] {
 		return rec, nil
 	}
 	full, err := l.ledger.Load(rec.Sandbox.ContainerID)
@@ -185,20 +203,29 @@ func (l *orphanLook) results(ctx context.Context) error {
 			continue
 		}
 		if l.ledger.Recorded(rec.Sandbox.ContainerID) { // one of v4's
-			if l.evidence.Runtime != nil {
+			if len(l.evidence.Runtime) > 0 {
 				continue // files has judged it
 			}
 			rec.Origin = attach.FromV4
 		}
-		l.judge(ctx, rec)
+		if err := l.judge(ctx, rec); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // judge acts on a trace of a sandbox if it is an orphan.
-func (l *orphanLook) judge(ctx context.Context, rec attach.Record) {
-	if !l.evidence.Orphan(l.trace(rec)) {
-		return
+func (l *orphanLook) judge(ctx context.Context, rec attach.Record) error {
+	t := l.trace(rec)
+	if !audit.Suspect(l.evidence.At, t) || l.cached.Owned(t) {
+		return nil
+	}
+	if err := l.ask(ctx); err != nil {
+		return err
+	}
+	if !l.evidence.Orphan(t) {
+		return nil
 	}
 	name := ledger.Name(rec)
 	outcome := "it will be given back"
@@ -210,7 +237,7 @@ func (l *orphanLook) judge(ctx context.Context, rec attach.Record) {
 		begin := time.Now()
 		tried, err := l.engine.Collect(ctx, rec)
 		if !tried {
-			return // gone already, or somebody works on it
+			return nil // gone already, or somebody works on it
 		}
 		l.metrics.cleaned(err)
 		outcome = "it has been given back"
@@ -226,6 +253,7 @@ func (l *orphanLook) judge(ctx context.Context, rec attach.Record) {
 		}
 	}
 	l.tell(rec, name, outcome)
+	return nil
 }
 
 func (l *orphanLook) tell(rec attach.Record, name, outcome string) {

@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/multus-thick/multus/api"
+	"github.com/multus-thick/multus/internal/atomicfile"
 	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/cniconf"
 )
@@ -170,11 +171,25 @@ func (op *operation) sweep(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
-	err := op.engine.Sweep(ctx, 1)
-	if named, readErr := os.ReadFile(filepath.Join(op.cfg.DaemonSocketDir, api.OrphansName)); readErr == nil { // none is the rule
-		err = errors.Join(err, op.engine.CollectNamed(ctx, strings.FieldsSeq(string(named)), 1))
-	}
-	if err != nil {
+	if err := errors.Join(op.engine.Sweep(ctx, 1), op.collectNamed(ctx)); err != nil {
 		op.log.Info("an overdue clean-up failed again", "error", err)
 	}
+}
+
+// collectNamed collects one of the orphans that the daemon has named. Each is tried once:
+// what fails is named again when the daemon looks again, which is in minutes.
+func (op *operation) collectNamed(ctx context.Context) error {
+	path := filepath.Join(op.cfg.DaemonSocketDir, api.OrphansName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil // none is the rule
+	}
+	names := strings.Fields(string(text))
+	for tried := false; len(names) > 0 && !tried && ctx.Err() == nil; names = names[1:] {
+		tried, err = op.engine.CollectNamed(ctx, names[0])
+	}
+	if len(names) == 0 {
+		return errors.Join(err, os.Remove(path))
+	}
+	return errors.Join(err, atomicfile.Write(path, []byte(strings.Join(names, "\n")+"\n"), 0o600))
 }
