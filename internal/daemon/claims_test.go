@@ -95,11 +95,6 @@ func TestI5_ClaimStatusAfterAReport(t *testing.T) {
 		claims := &fakeClaims{claims: map[string][]plan.ClaimStatus{}}
 		r := prepare(t, map[string]any{"claimStatus": wished}, func(o *Options) { o.Claims = claims })
 		r.start()
-		r.Eventually("the publisher runs", func() bool {
-			r.d.publisher.mu.Lock()
-			defer r.d.publisher.mu.Unlock()
-			return r.d.publisher.running != nil
-		})
 		conf, err := cniconf.Parse([]byte(`{"cniVersion":"1.0.0","name":"lan","type":"macvlan"}`))
 		r.Must(err)
 		device := plan.Claimed{Claim: "nics", Driver: "nic.example", Pool: "n1", Device: "vf0"}

@@ -174,9 +174,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stop()
 	group, working := errgroup.WithContext(working)
 	group.Go(func() error { return d.Cluster.Run(working) })
-	group.Go(func() error {
-		return d.publisher.run(working, d.recorded)
-	})
+	d.publisher.start(working)
+	group.Go(func() error { return d.publisher.run(working, d.recorded) })
 	d.care(working, group)
 	if d.watcher != nil {
 		group.Go(func() error { return d.watcher.Run(working) })

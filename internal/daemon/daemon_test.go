@@ -115,7 +115,7 @@ func TestC1_11NoEventForTheNodesTrouble(t *testing.T) {
 // TestT19NoPodToTell: a sandbox without a pod leaves nothing to be tried for ever.
 func TestT19NoPodToTell(t *testing.T) {
 	d, cluster := newDaemon(t)
-	d.publisher.running = t.Context()
+	d.publisher.start(t.Context())
 	if err := <-d.publisher.publish(plan.Pod{}, "[]"); err != nil || d.publisher.waiting() != 0 || cluster.written != nil {
 		t.Errorf("error %v, %d pending, written %q", err, d.publisher.waiting(), cluster.written)
 	}

@@ -32,7 +32,7 @@ type publisher struct {
 	gone    func(netns string) bool // tells a namespace that is gone for certain
 
 	mu      sync.Mutex
-	running context.Context // nil before run
+	running context.Context // nil before start
 	pending map[string]*publication
 	workers sync.WaitGroup
 }
@@ -96,12 +96,16 @@ func (p *publisher) waiting() int {
 	return len(p.pending)
 }
 
-// run lets publish work, and publishes what the ledger holds and pods do not say:
-// what was attached while the daemon or the API was away.
-func (p *publisher) run(ctx context.Context, recorded func(context.Context) []attach.Record) error {
+// start lets publish work until ctx ends. It comes before the first report.
+func (p *publisher) start(ctx context.Context) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.running = ctx
-	p.mu.Unlock()
+}
+
+// run publishes what the ledger holds and pods do not say: what was attached while the
+// daemon or the API was away.
+func (p *publisher) run(ctx context.Context, recorded func(context.Context) []attach.Record) error {
 	defer p.workers.Wait()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -46,6 +46,7 @@ func publish(t *testing.T) *publishing {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	p.stop = stop
+	p.d.publisher.start(ctx)
 	go func() {
 		defer close(p.ended)
 		if err := p.d.publisher.run(ctx, p.d.recorded); err != nil {

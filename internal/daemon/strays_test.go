@@ -27,17 +27,12 @@ func (r *careRig) strays(policy string) *straysOf {
 	s := &straysOf{r, &strays{caretaker: r.caretaker, policy: policy, suspects: map[string]*suspect{}, sandboxes: map[string]string{}}, time.Now()}
 	ctx, stop := context.WithCancel(r.Context())
 	ended := make(chan struct{})
+	r.running.d.publisher.start(ctx)
 	go func() {
 		defer close(ended)
 		_ = r.running.d.publisher.run(ctx, func(context.Context) []attach.Record { return nil })
 	}()
 	r.Cleanup(func() { stop(); <-ended })
-	r.Eventually("the publisher runs", func() bool {
-		p := r.running.d.publisher
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.running != nil
-	})
 	return s
 }
 

@@ -71,7 +71,7 @@ type Exec struct {
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
 // statusTime is how long the network-status of an attached pod may take.
-const statusTime = 5 * time.Second
+const statusTime = 30 * time.Second
 
 // Attach makes the pod's sandbox and attaches it. A plugin's refusal is in the Pod;
 // the error is the trial's own.
