@@ -84,7 +84,7 @@ func serve(ctx context.Context, configFile string, thin *entrypoint.Flags, stder
 	if client != nil {
 		options.Reviewer, options.Claims = client, kube.Claims{Client: client}
 	}
-	d, err := daemon.New(options)
+	d, err := daemon.New(options) //nolint:contextcheck // the publisher gets its own in Run
 	if err != nil {
 		return exitConfig, fmt.Errorf("%s: %w", configFile, err)
 	}

@@ -35,7 +35,7 @@ func run(ctx context.Context, resource string, ids []string) error {
 		if err != nil {
 			return err
 		}
-		defer os.Remove(file)
+		defer func() { _ = os.Remove(file) }()
 	}
 	socket := filepath.Join(pluginapi.DevicePluginPath, strings.ReplaceAll(resource, "/", "-")+".sock")
 	_ = os.Remove(socket) // of one that was killed

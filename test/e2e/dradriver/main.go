@@ -50,7 +50,7 @@ func run(name string, devices []string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(spec)
+	defer func() { _ = os.Remove(spec) }()
 	d := &driver{name: name, client: client, registered: make(chan struct{}, 1)}
 	failed := make(chan error, 1)
 	for socket, register := range map[string]func(*grpc.Server){
