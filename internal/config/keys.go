@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/json"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/multus-thick/multus/internal/cniconf"
@@ -34,7 +33,7 @@ type Key struct {
 // documentation is made of it. Sources: contract 1.3 and design.md.
 func Keys() []Key {
 	var keys []Key
-	for _, part := range [][]Key{standardKeys(), networkKeys(), policyKeys(), loggingKeys(), behaviourKeys(), daemonKeys(), careKeys(), generatorKeys()} {
+	for _, part := range [][]Key{standardKeys(), networkKeys(), policyKeys(), loggingKeys(), behaviourKeys(), daemonKeys(), metricsTLSKeys(), nodeCertificateKeys(), careKeys(), generatorKeys()} {
 		keys = append(keys, part...)
 	}
 	return keys
@@ -270,7 +269,7 @@ func behaviourKeys() []Key {
 }
 
 func daemonKeys() []Key {
-	return slices.Concat([]Key{
+	return []Key{
 		{
 			Name: "chrootDir", kind: path(func(c *Config) *string { return &c.ChrootDir }), Readers: by(daemon),
 			Meaning: "the host's root as the daemon sees it, for what the daemon itself runs on the host",
@@ -307,7 +306,12 @@ func daemonKeys() []Key {
 			Name: "drainTimeout", kind: duration(func(c *Config) *time.Duration { return &c.DrainTimeout }), Default: quoted(DefaultDrainTimeout.String()), Readers: by(daemon),
 			Meaning: "how long a daemon that stops waits for what is in flight",
 		},
-	}, []Key{
+	}
+}
+
+// metricsTLSKeys are the key metricsTLS and those in it.
+func metricsTLSKeys() []Key {
+	return append([]Key{
 		{
 			Name: "metricsTLS", kind: group(), Readers: by(daemon),
 			Meaning: "metricsPort speaks TLS, 1.2 or later",
@@ -321,7 +325,12 @@ func daemonKeys() []Key {
 			Name: "keyFile", kind: path(func(c *Config) *string { return &c.MetricsTLS.KeyFile }), Readers: by(daemon),
 			Meaning: "PEM file of its key",
 		},
-	), []Key{
+	)...)
+}
+
+// nodeCertificateKeys are the key perNodeCertificate and those in it.
+func nodeCertificateKeys() []Key {
+	return append([]Key{
 		{
 			Name: "perNodeCertificate", kind: group(), Readers: by(daemon),
 			Meaning: "the daemon's client certificate is one of its node",
@@ -343,7 +352,7 @@ func daemonKeys() []Key {
 			Name: "certDuration", kind: duration(func(c *Config) *time.Duration { return &c.PerNodeCertificate.CertDuration }), Default: quoted("10m"), Readers: by(daemon),
 			Meaning: "how long a certificate is asked for",
 		},
-	))
+	)...)
 }
 
 // careKeys are of what the daemon looks after in the background.

@@ -316,11 +316,11 @@ func TestC1_2CredentialsThroughAGap(t *testing.T) {
 			cluster: Cluster{Protocol: "https", Host: "10.96.0.1", Port: "443", ServiceAccount: p.at("account")},
 			path:    p.at("k"), log: slog.New(slog.NewTextHandler(p.log, nil)),
 		}
-		go k.keep(t.Context())
+		go k.file().Keep(t.Context())
 		after := func(token, want string, told int) {
 			t.Helper()
 			p.write("account/token", token)
-			time.Sleep(5 * tick)
+			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			p.Same("the kubeconfig", want, p.read("k"))
 			if n := strings.Count(p.log.String(), "account/token is empty"); n != told {
@@ -356,7 +356,7 @@ func TestC1_10AddressOfTheAPIServer(t *testing.T) {
 			p := newPod(t)
 			c.cluster.ServiceAccount = p.at("account")
 			k := &kubeconfig{cluster: c.cluster, path: p.at("k"), log: slog.New(slog.DiscardHandler)}
-			p.Must(k.write())
+			p.Must(k.file().Write())
 			if server := regexp.MustCompile(`server: (\S+)`).FindStringSubmatch(p.read("k")); server == nil || server[1] != c.want {
 				t.Errorf("server %q, want %s", server, c.want)
 			}
@@ -412,7 +412,7 @@ func TestC1_20APIServerUnknown(t *testing.T) {
 	for name, cluster := range map[string]Cluster{"no host": {Port: "443"}, "no port": {Host: "10.96.0.1"}} {
 		cluster.ServiceAccount = p.at("account")
 		k := &kubeconfig{cluster: cluster}
-		err := k.write()
+		err := k.file().Write()
 		const want = "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: the plugin's kubeconfig needs the API server's address"
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", name, err, want)

@@ -2,7 +2,6 @@ package entrypoint
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,12 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/multus-thick/multus/internal/atomicfile"
+	"github.com/multus-thick/multus/internal/kubefile"
 )
 
 // Cluster is where the API server is, and the folder of the pod's service account.
@@ -32,10 +30,6 @@ const (
 
 	kubeconfigFolder = "multus.d" // in --cni-conf-dir
 	kubeconfigFile   = "multus.kubeconfig"
-
-	secretMode = fs.FileMode(0o600)
-
-	tick = time.Second
 )
 
 // kubeconfig keeps the plugin's kubeconfig, which holds the token itself: the plugin
@@ -60,39 +54,9 @@ func (k *kubeconfig) possible() bool {
 
 func (k *kubeconfig) token() string { return filepath.Join(k.cluster.ServiceAccount, "token") }
 
-// keep writes the file whenever the token or the CA has changed, until ctx ends.
-func (k *kubeconfig) keep(ctx context.Context) {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	failing := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		err := k.write()
-		switch {
-		case err == nil:
-			failing = ""
-		case err.Error() != failing: // tell it once
-			failing = err.Error()
-			k.log.Error("the kubeconfig is not up to date", "error", err)
-		}
-	}
-}
-
-// write brings the file up to date.
-func (k *kubeconfig) write() error {
-	content, err := k.content()
-	if err != nil {
-		return err
-	}
-	written, err := atomicfile.Keep(k.path, content, secretMode)
-	if written && err == nil {
-		k.log.Info("the file is in place", "file", k.path)
-	}
-	return err
+// file writes and keeps it: the token changes every hour, the CA hardly ever.
+func (k *kubeconfig) file() kubefile.File {
+	return kubefile.File{Path: k.path, Content: k.content, Log: k.log}
 }
 
 func (k *kubeconfig) content() ([]byte, error) {

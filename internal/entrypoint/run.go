@@ -46,10 +46,10 @@ func (f *Flags) Run(ctx context.Context, cluster Cluster, log *slog.Logger) erro
 	group, ctx := errgroup.WithContext(ctx)
 	access := &kubeconfig{cluster, f.skipTLSVerify, filepath.Join(f.cniConfDir, kubeconfigFolder, kubeconfigFile), log}
 	if access.possible() {
-		if err := access.write(); err != nil {
+		if err := access.file().Write(); err != nil {
 			return err
 		}
-		group.Go(func() error { access.keep(ctx); return nil })
+		group.Go(func() error { access.file().Keep(ctx); return nil })
 	}
 	group.Go(func() error { return watcher.Run(ctx) })
 	return group.Wait()

@@ -5,50 +5,24 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/multus-thick/multus/internal/atomicfile"
+	"github.com/multus-thick/multus/internal/kubefile"
 )
 
 // WriteKubeconfig writes a kubeconfig for the bootstrap's cluster whose user has the
 // kept certificate. A file that is right already is left alone.
-func (k *Keeper) WriteKubeconfig(path string) error {
-	content, err := k.kubeconfig()
-	if err != nil {
-		return err
-	}
-	written, err := atomicfile.Keep(path, content, secretMode)
-	if written && err == nil {
-		k.Log.Info("the file is in place", "file", path)
-	}
-	return err
-}
+func (k *Keeper) WriteKubeconfig(path string) error { return k.file(path).Write() }
 
 // KeepKubeconfig writes the kubeconfig again, until ctx ends, when the bootstrap's cluster
 // is another (its address, its CA), or when another program has damaged the file.
-func (k *Keeper) KeepKubeconfig(ctx context.Context, path string) {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	failing := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		err := k.WriteKubeconfig(path)
-		switch {
-		case err == nil:
-			failing = ""
-		case err.Error() != failing: // tell it once
-			failing = err.Error()
-			k.Log.Error("the kubeconfig is not up to date", "error", err)
-		}
-	}
+func (k *Keeper) KeepKubeconfig(ctx context.Context, path string) { k.file(path).Keep(ctx) }
+
+func (k *Keeper) file(path string) kubefile.File {
+	return kubefile.File{Path: path, Content: k.kubeconfig, Log: k.Log}
 }
 
 func (k *Keeper) kubeconfig() ([]byte, error) {
