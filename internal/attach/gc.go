@@ -17,9 +17,13 @@ import (
 // listed its attachments before it added them.
 const gcGrace = time.Minute
 
-// gcResults is how many of libcni's results one GC gives back. The rest is for the next,
-// and for the networks' own GC.
-const gcResults = 200
+// One GC gives back gcResults of libcni's results; the rest is for the next, and for the
+// networks' own GC. A network that has failed gcFailures times is not tried any more, so
+// that one whose plugin is gone does not hold up the others.
+const (
+	gcResults  = 200
+	gcFailures = 20
+)
 
 // GC gives back what the runtime no longer knows. valid are the runtime's
 // attachments of our own network; every sandbox that has none there and is not
@@ -81,6 +85,7 @@ func (e *Engine) detachStale(ctx context.Context, valid []types.GCAttachment) er
 func (e *Engine) collectStale(ctx context.Context, valid []types.GCAttachment) error {
 	var failed []error
 	left := gcResults
+	failures := map[string]int{} // by network
 	for rec, err := range e.Ledger.Results() {
 		if err != nil {
 			return errors.Join(append(failed, err)...)
@@ -88,12 +93,15 @@ func (e *Engine) collectStale(ctx context.Context, valid []types.GCAttachment) e
 		if left == 0 || ctx.Err() != nil {
 			break
 		}
-		if _, known := interfaceOf(valid, rec.Sandbox.ContainerID); known || len(rec.Devices()) > 0 {
+		network := rec.Plan.Attachments[0].Network
+		if _, known := interfaceOf(valid, rec.Sandbox.ContainerID); known || len(rec.Devices()) > 0 || failures[network] == gcFailures {
 			continue
 		}
-		tried, err := e.collectResult(ctx, rec)
-		failed = append(failed, err)
-		if tried {
+		switch tried, err := e.collectResult(ctx, rec); {
+		case err != nil:
+			failed = append(failed, err)
+			failures[network]++
+		case tried:
 			left--
 		}
 	}

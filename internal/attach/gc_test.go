@@ -335,6 +335,30 @@ func TestI5_GCOfWhatOthersLeft(t *testing.T) {
 	r.state(before)
 }
 
+// A network whose results cannot be given back does not hold up the others, and a GC that
+// has given back enough leaves the rest to the next.
+func TestI5_GCOfVeryManyResults(t *testing.T) {
+	r := newRig(t)
+	const stuck, many = 300, 250
+	for i := range stuck + many {
+		sb := attach.Sandbox{ContainerID: fmt.Sprintf("pod-%03d", i), NetNS: fmt.Sprintf("/run/netns/pod-%03d", i)}
+		a := network("stuck", "net1", "")
+		if i >= stuck {
+			a = network("works", "net1", "")
+		}
+		r.host.AddNetNS(sb.NetNS)
+		r.mustAdd(sb, planOf(sb, a))
+		r.host.DropRecord(sb.ContainerID)
+		r.host.RemoveNetNS(sb.NetNS)
+	}
+	r.host.On("DEL stuck", fakehost.Fail(storeDown))
+	r.host.Delegates()
+	for _, want := range []string{"20 failed, 200 given back", "20 failed, 50 given back", "20 failed, 0 given back"} {
+		err := r.GC(t.Context(), nil, nil)
+		same(t, want, fmt.Sprintf("%d failed, %d given back", strings.Count(fmt.Sprint(err), "address store down"), strings.Count(r.host.Delegates(), "DEL works")))
+	}
+}
+
 // Whoever owns a sandbox, a caller that is certain collects it; what has a namespace, or is
 // being worked on, stays.
 func TestI5_Collect(t *testing.T) {

@@ -22,10 +22,9 @@ type Claims interface {
 // whoever looks there, and its failure is nobody's.
 const claimTries = 5
 
-// publishClaims tells of a sandbox's devices in the status of their claims (KEP-4817),
-// where that is wished, without waiting.
-func (p *publisher) publishClaims(rec attach.Record) {
-	byClaim := claimStatus(rec)
+// publishClaims tells of a pod's devices in the status of their claims (KEP-4817), where
+// that is wished, without waiting. A claim without devices is told that none is attached.
+func (p *publisher) publishClaims(pod plan.Pod, byClaim map[string][]plan.ClaimStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.claims == nil || p.running == nil || p.running.Err() != nil {
@@ -34,8 +33,8 @@ func (p *publisher) publishClaims(rec attach.Record) {
 	ctx := p.running
 	for claim, devices := range byClaim {
 		p.workers.Go(func() {
-			if err := p.publishClaim(ctx, rec.Plan.Pod, claim, devices); err != nil && ctx.Err() == nil {
-				p.log.Warn("the status of a resource claim cannot be written", "pod", rec.Plan.Pod.String(), "claim", claim, "error", err)
+			if err := p.publishClaim(ctx, pod, claim, devices); err != nil && ctx.Err() == nil {
+				p.log.Warn("the status of a resource claim cannot be written", "pod", pod.String(), "claim", claim, "error", err)
 			}
 		})
 	}
@@ -73,6 +72,17 @@ func claimStatus(rec attach.Record) map[string][]plan.ClaimStatus {
 	return byClaim
 }
 
+// claimChange is claimStatus of a pod some of whose networks came or went.
+func claimChange(before, now attach.Record) map[string][]plan.ClaimStatus {
+	byClaim := claimStatus(now)
+	for claim := range claimStatus(before) {
+		if byClaim[claim] == nil {
+			byClaim[claim] = []plan.ClaimStatus{}
+		}
+	}
+	return byClaim
+}
+
 // publishClaims tells of the devices of a sandbox that was attached, as it is recorded.
 func (d *Daemon) publishClaims(containerID string) {
 	if d.publisher.claims == nil {
@@ -83,5 +93,5 @@ func (d *Daemon) publishClaims(containerID string) {
 		d.Log.Warn("the status of resource claims is not written", "sandbox", containerID, "error", err)
 		return
 	}
-	d.publisher.publishClaims(rec)
+	d.publisher.publishClaims(rec.Plan.Pod, claimStatus(rec))
 }

@@ -42,22 +42,29 @@ func (c *fakeClaims) Publish(_ context.Context, pod plan.Pod, claim string, devi
 	return nil
 }
 
-// TestI5_ClaimStatusOfARecord: each claim of a sandbox is told of its devices, and tried
-// again while that may help.
-func TestI5_ClaimStatusOfARecord(t *testing.T) {
+func claimed(claim, device string) *plan.Claimed {
+	return &plan.Claimed{Claim: claim, Driver: "nic.example", Pool: "n1", Device: device}
+}
+
+// threeDevices is the record of a sandbox with two devices of one claim and one of another.
+func threeDevices() attach.Record {
 	conf, err := cniconf.Parse([]byte(`{"cniVersion":"1.0.0","name":"p","type":"sriov"}`))
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	rec := attach.Record{State: attach.Attached, Plan: plan.Plan{Pod: plan.Pod{Namespace: "app", Name: "web", UID: "u"}}}
-	claimed := func(claim, device string) *plan.Claimed {
-		return &plan.Claimed{Claim: claim, Driver: "nic.example", Pool: "n1", Device: device}
-	}
 	for i, claim := range []*plan.Claimed{nil, claimed("a", "vf0"), claimed("b", "vf1"), claimed("a", "vf2")} {
 		name := []string{"eth0", "net1", "net2", "net3"}[i]
 		rec.Plan.Attachments = append(rec.Plan.Attachments, plan.Attachment{Role: plan.Secondary, Network: "p", Interface: name, Config: conf, Claim: claim})
 		rec.Outcomes = append(rec.Outcomes, attach.Outcome{Result: []byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"` + name + `","mac":"02::` + name + `","sandbox":"/n"}],"ips":[{"address":"10.1.0.2/24","interface":0}]}`)})
 	}
+	return rec
+}
+
+// TestI5_ClaimStatusOfARecord: each claim of a sandbox is told of its devices, and tried
+// again while that may help.
+func TestI5_ClaimStatusOfARecord(t *testing.T) {
+	rec := threeDevices()
 	of := func(claim, device, name string) plan.ClaimStatus {
 		return plan.ClaimStatus{Claimed: *claimed(claim, device), Interface: name, IPs: []string{"10.1.0.2/24"}, MAC: "02::" + name}
 	}
@@ -79,13 +86,23 @@ func TestI5_ClaimStatusOfARecord(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				claims := &fakeClaims{fail: c.fail, claims: map[string][]plan.ClaimStatus{}}
 				p := &publisher{claims: claims, log: slog.New(slog.DiscardHandler), running: t.Context()}
-				p.publishClaims(rec)
+				p.publishClaims(rec.Plan.Pod, claimStatus(rec))
 				p.workers.Wait()
 				if diff := cmp.Diff(c.want, claims.claims); diff != "" || claims.tries != c.tries {
 					t.Errorf("%d tries: %s", claims.tries, diff)
 				}
 			})
 		})
+	}
+}
+
+// TestI5_ClaimStatusAfterAnUnplug: a claim whose last device was detached is told so.
+func TestI5_ClaimStatusAfterAnUnplug(t *testing.T) {
+	before, now := threeDevices(), threeDevices()
+	now.Plan.Attachments, now.Outcomes = now.Plan.Attachments[:2], now.Outcomes[:2]
+	want := map[string][]plan.ClaimStatus{"a": claimStatus(now)["a"], "b": {}}
+	if diff := cmp.Diff(want, claimChange(before, now)); diff != "" || len(want["a"]) != 1 {
+		t.Error(want, diff)
 	}
 }
 

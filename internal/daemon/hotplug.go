@@ -28,13 +28,14 @@ func (d *Daemon) followPods() {
 	}
 	engine := d.localPlugin(nil).Engine(d.Config, "", d.Log)
 	d.hotplug = hotplug.New(hotplug.Options{
-		Cluster: d.Cluster, Ledger: d.ledger, Engine: engine, Plan: d.planJoining, Interfaces: engine.Links.Interfaces,
+		Cluster: d.Cluster, Records: d.recorded, Load: d.ledger.Load, Engine: engine, Plan: d.planJoining, Interfaces: engine.Links.Interfaces,
 		Admit: func(ctx context.Context) (func(), error) {
 			p := &place{admit: d.admission}
 			return p.giveBack, d.admit(ctx, p)
 		},
-		Publish: func(pod plan.Pod, entries []netspec.StatusEntry) {
-			d.publisher.publish(pod, netspec.FormatStatus(entries))
+		Publish: func(before, now attach.Record, entries []netspec.StatusEntry) {
+			d.publisher.publish(now.Plan.Pod, netspec.FormatStatus(entries))
+			d.publisher.publishClaims(now.Plan.Pod, claimChange(before, now))
 		},
 		Count: func(op hotplug.Operation, outcome hotplug.Outcome) {
 			d.metrics.hotplugs.WithLabelValues(string(op), string(outcome)).Inc()

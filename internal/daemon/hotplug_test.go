@@ -87,33 +87,49 @@ func TestI5_HotplugKeepsTheRuntimesArguments(t *testing.T) {
 	}, p.Attachments[0].Args)
 }
 
-// What the publisher writes keeps what the callers of /delegate wrote.
-func TestC1_18CatchUpKeepsWhatDelegateMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := publish(t)
-		p.put("web", "u", "")
-		p.set(func(c *fakeCluster) {
-			c.pods["app/web"].Annotations[netspec.AnnotationStatus] = `[{"name":"app/hot","interface":"hot0","dns":{}},{"name":"app/gone","interface":"net9","dns":{}}]`
+// What the publisher writes keeps what the callers of /delegate wrote, and the primary
+// network of a sandbox that got its networks late.
+func TestC1_18CatchUpKeepsWhatOthersMade(t *testing.T) {
+	for name, c := range map[string]struct {
+		role plan.Role
+		late bool
+		want []string
+	}{
+		"plugged": {plan.Plugged, false, []string{"primary@eth0", "app/hot@hot0"}},
+		"late":    {plan.Secondary, true, []string{"cluster@eth0", "app/lan@hot0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := publish(t)
+				p.put("web", "u", "")
+				p.set(func(f *fakeCluster) {
+					f.pods["app/web"].Annotations[netspec.AnnotationStatus] = `[{"name":"app/hot","interface":"hot0","dns":{}},` +
+						`{"name":"app/gone","interface":"net9","dns":{}},{"name":"cluster","interface":"eth0","default":true,"dns":{}}]`
+				})
+				p.record("c1", "web", "u", time.Hour, func(rec *attach.Record) {
+					conf, err := cniconf.Parse([]byte(`{"cniVersion":"1.0.0","name":"hot","type":"bridge"}`))
+					p.Must(err)
+					if c.late {
+						rec.Plan.Attachments, rec.Outcomes = nil, nil
+					}
+					rec.Plan.Attachments = append(rec.Plan.Attachments, plan.Attachment{Role: c.role, Network: "app/lan", Interface: "hot0", Config: conf})
+					rec.Outcomes = append(rec.Outcomes, attach.Outcome{Result: json.RawMessage(`{"cniVersion":"1.0.0","interfaces":[{"name":"hot0","sandbox":"/n"}]}`)})
+				})
+				time.Sleep(time.Second)
+				synctest.Wait()
+				var names []string
+				for _, line := range p.heard() {
+					_, text, _ := strings.Cut(line, ": ")
+					entries, err := netspec.ParseStatus(text)
+					p.Must(err)
+					for _, e := range entries {
+						names = append(names, e.Name+"@"+e.Interface)
+					}
+				}
+				p.Same("the status", c.want, names)
+			})
 		})
-		p.record("c1", "web", "u", time.Hour, func(rec *attach.Record) {
-			conf, err := cniconf.Parse([]byte(`{"cniVersion":"1.0.0","name":"hot","type":"bridge"}`))
-			p.Must(err)
-			rec.Plan.Attachments = append(rec.Plan.Attachments, plan.Attachment{Role: plan.Plugged, Network: "hot", Interface: "hot0", Config: conf})
-			rec.Outcomes = append(rec.Outcomes, attach.Outcome{Result: json.RawMessage(`{"cniVersion":"1.0.0"}`)})
-		})
-		time.Sleep(time.Second)
-		synctest.Wait()
-		var names []string
-		for _, line := range p.heard() {
-			_, text, _ := strings.Cut(line, ": ")
-			entries, err := netspec.ParseStatus(text)
-			p.Must(err)
-			for _, e := range entries {
-				names = append(names, e.Name+"@"+e.Interface)
-			}
-		}
-		p.Same("the status", []string{"primary@eth0", "app/hot@hot0"}, names)
-	})
+	}
 }
 
 // A daemon whose installation may not act says so in its log, once, at its start.

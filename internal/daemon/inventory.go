@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -14,11 +17,26 @@ import (
 // it are summed up as "other".
 const maxNetworks = 100
 
+// countPatience is how long a scrape waits for the ledger to be counted. Where Multus v4 has
+// left very many files that takes longer, and the scrape tells the count before.
+const countPatience = time.Second
+
 // inventory tells, when somebody looks, what the ledger holds.
 type inventory struct {
 	daemon *Daemon
 	// The descriptions are of gauges.
 	attachments, records, orphaned, damaged *prometheus.Desc
+
+	mu       sync.Mutex
+	counting chan struct{} // closed at the count's end; nil where none is under way
+	last     *count        // nil before the first
+}
+
+// count is what was counted.
+type count struct {
+	states   map[attach.State]int
+	networks map[string]int
+	orphaned int
 }
 
 func newInventory(d *Daemon) *inventory {
@@ -44,32 +62,66 @@ func (i *inventory) Collect(all chan<- prometheus.Metric) {
 	gauge := func(what *prometheus.Desc, value int, labels ...string) {
 		all <- prometheus.MustNewConstMetric(what, prometheus.GaugeValue, float64(value), labels...)
 	}
-	states := map[attach.State]int{attach.Intent: 0, attach.Attached: 0, attach.Detaching: 0}
-	networks := map[string]int{}
-	orphaned := 0
-	for rec, err := range i.daemon.ledger.Each() {
+	gauge(i.damaged, i.daemon.ledger.Damaged())
+	c := i.count()
+	if c == nil {
+		return
+	}
+	for state, n := range c.states {
+		gauge(i.records, n, string(state))
+	}
+	for network, n := range largest(c.networks, maxNetworks) {
+		gauge(i.attachments, n, network)
+	}
+	gauge(i.orphaned, c.orphaned)
+}
+
+// count counts the ledger, or joins a count that is under way, and returns the newest that
+// has ended.
+func (i *inventory) count() *count {
+	i.mu.Lock()
+	ended := i.counting
+	if ended == nil {
+		ended = make(chan struct{})
+		i.counting = ended
+		go func() {
+			c := i.daemon.count()
+			i.mu.Lock()
+			i.last, i.counting = c, nil
+			i.mu.Unlock()
+			close(ended)
+		}()
+	}
+	i.mu.Unlock()
+	select {
+	case <-ended:
+	case <-time.After(countPatience):
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.last
+}
+
+func (d *Daemon) count() *count {
+	c := count{states: map[attach.State]int{attach.Intent: 0, attach.Attached: 0, attach.Detaching: 0}, networks: map[string]int{}}
+	pace := pacer(0)
+	for rec, err := range d.ledger.Each() {
+		_ = pace.next(context.Background()) // a scrape may end before
 		if err != nil {
 			continue // Damaged, or the log, tells
 		}
-		states[rec.State]++
-		if i.daemon.orphaned(rec) {
-			orphaned++
+		c.states[rec.State]++
+		if d.orphaned(rec) {
+			c.orphaned++
 		}
 		if rec.State != attach.Attached {
 			continue
 		}
 		for _, a := range rec.Plan.Attachments {
-			networks[a.Network]++
+			c.networks[a.Network]++
 		}
 	}
-	for state, n := range states {
-		gauge(i.records, n, string(state))
-	}
-	for network, n := range largest(networks, maxNetworks) {
-		gauge(i.attachments, n, network)
-	}
-	gauge(i.orphaned, orphaned)
-	gauge(i.damaged, i.daemon.ledger.Damaged())
+	return &c
 }
 
 // orphaned tells that a record's pod is not known here, where all pods are known.

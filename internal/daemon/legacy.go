@@ -124,8 +124,7 @@ func (l *local) Report(ctx context.Context, r api.Report) error {
 	if r.Verb != "ADD" || r.Error != nil {
 		return nil
 	}
-	published := l.publisher.publish(plan.Pod(r.Pod), netspec.FormatStatus(shim.Entries(r))) //nolint:contextcheck // it goes on when the caller has left
-	l.publishClaims(r.ContainerID)                                                           //nolint:contextcheck // likewise
+	published := l.attached(r) //nolint:contextcheck // it goes on when the caller has left
 	l.addedEvents(r)
 	if r.NoWait {
 		return nil

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -88,9 +89,9 @@ func TestI4_ScrapeReadsOnce(t *testing.T) {
 		t.Errorf("the scrape lacks v4's:\n%s", text)
 	}
 	r.Same("read by a scrape", []string(nil), opened())
-	if n := len(r.d.recorded(t.Context())); n != 0 {
-		t.Errorf("%d records of ours", n)
-	}
+	ours, err := r.d.recorded(t.Context())
+	r.Must(err)
+	r.Same("records of ours", 0, len(ours))
 	r.Same("read by the publisher", []string(nil), opened())
 
 	slow, asked := make(chan struct{}), make(chan struct{}, 2)
@@ -117,6 +118,26 @@ func TestI4_ScrapeReadsOnce(t *testing.T) {
 	}
 	close(slow)
 	r.Same("answers", []int{http.StatusOK, http.StatusServiceUnavailable}, []int{<-first, <-second})
+}
+
+// TestI4_ScrapeDoesNotWaitForAnEndlessCount: a scrape that comes while very many files are
+// counted tells what was counted before.
+func TestI4_ScrapeDoesNotWaitForAnEndlessCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := prepare(t, nil)
+		r.keep("c1", "web", attach.Attached, "lan")
+		i := newInventory(r.d)
+		r.Same("the first count", map[string]int{"lan": 1}, i.count().networks)
+		r.keep("c2", "db", attach.Attached, "lan")
+		i.counting = make(chan struct{}) // as one does that takes longer
+		r.Same("meanwhile", map[string]int{"lan": 1}, i.count().networks)
+		i.counting = nil
+		r.Same("the next", map[string]int{"lan": 2}, i.count().networks)
+		i.last, i.counting = nil, make(chan struct{})
+		if i.count() != nil {
+			t.Error("something is told before anything was counted")
+		}
+	})
 }
 
 // call asks the socket's handlers without a socket.

@@ -105,7 +105,7 @@ func (p *publisher) start(ctx context.Context) {
 
 // run publishes what the ledger holds and pods do not say: what was attached while the
 // daemon or the API was away.
-func (p *publisher) run(ctx context.Context, recorded func(context.Context) []attach.Record) error {
+func (p *publisher) run(ctx context.Context, recorded func(context.Context) ([]attach.Record, error)) error {
 	defer p.workers.Wait()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -119,7 +119,11 @@ func (p *publisher) run(ctx context.Context, recorded func(context.Context) []at
 				continue
 			}
 			next = now.Add(republish)
-			p.catchUp(now, recorded(ctx)) //nolint:contextcheck // it publishes with ctx, which p.running is
+			all, err := recorded(ctx)
+			if err != nil && ctx.Err() == nil {
+				p.log.Error("the ledger cannot be read", "error", err)
+			}
+			p.catchUp(now, all) //nolint:contextcheck // it publishes with ctx, which p.running is
 		}
 	}
 }
@@ -143,22 +147,33 @@ func (p *publisher) catchUp(now time.Time, records []attach.Record) {
 			continue
 		}
 		if entries := flatten(attach.StatusEntries(rec)); !says(pod, entries) {
-			entries = append(entries, pluggedEntries(rec, pod)...)
-			p.publish(rec.Plan.Pod, netspec.FormatStatus(entries)) //nolint:contextcheck // the publisher's own, which run was given
-			p.publishClaims(rec)                                   //nolint:contextcheck // likewise
+			primary, plugged := foreignEntries(rec, pod)
+			p.publish(rec.Plan.Pod, netspec.FormatStatus(slices.Concat(primary, entries, plugged))) //nolint:contextcheck // the publisher's own, which run was given
+			p.publishClaims(rec.Plan.Pod, claimStatus(rec))                                         //nolint:contextcheck // likewise
 		}
 	}
 }
 
-// pluggedEntries are those elements of the pod's annotation that the callers of
-// /delegate wrote.
-func pluggedEntries(rec attach.Record, pod gather.Pod) []netspec.StatusEntry {
+// foreignEntries are those elements of the pod's annotation that a record does not tell:
+// the primary network's, where the others came late to a sandbox that another program
+// made, and those that the callers of /delegate wrote.
+func foreignEntries(rec attach.Record, pod gather.Pod) (primary, plugged []netspec.StatusEntry) {
+	roles := map[string]plan.Role{}
+	ours := false
+	for _, a := range rec.Plan.Attachments {
+		roles[a.Interface] = a.Role
+		ours = ours || a.Role == plan.Primary
+	}
 	entries, _ := netspec.ParseStatus(pod.Annotations[netspec.AnnotationStatus])
-	return slices.DeleteFunc(entries, func(e netspec.StatusEntry) bool {
-		return !slices.ContainsFunc(rec.Plan.Attachments, func(a plan.Attachment) bool {
-			return a.Role == plan.Plugged && a.Interface == e.Interface
-		})
-	})
+	for _, e := range entries {
+		switch {
+		case roles[e.Interface] == plan.Plugged:
+			plugged = append(plugged, e)
+		case e.Default && !ours:
+			primary = append(primary, e)
+		}
+	}
+	return primary, plugged
 }
 
 func flatten(byAttachment [][]netspec.StatusEntry) []netspec.StatusEntry {
@@ -189,19 +204,20 @@ func says(pod gather.Pod, entries []netspec.StatusEntry) bool {
 }
 
 // recorded reads our own records, slowly where there are very many files beside them. What
-// cannot be read is for others to report.
-func (d *Daemon) recorded(ctx context.Context) []attach.Record {
+// cannot be read of one sandbox is for others to report.
+func (d *Daemon) recorded(ctx context.Context) ([]attach.Record, error) {
 	var all []attach.Record
 	pace := pacer(0)
 	for rec, err := range d.ledger.Each() {
-		switch {
-		case pace.next(ctx) != nil:
-			return nil
-		case err != nil && rec.Sandbox.ContainerID == "":
-			d.Log.Error("the ledger cannot be read", "error", err)
-		case err == nil && rec.Origin == attach.Ours:
+		if err := pace.next(ctx); err != nil {
+			return all, err
+		}
+		if err != nil && rec.Sandbox.ContainerID == "" {
+			return all, err
+		}
+		if err == nil && rec.Origin == attach.Ours {
 			all = append(all, rec)
 		}
 	}
-	return all
+	return all, nil
 }

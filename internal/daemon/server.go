@@ -280,8 +280,7 @@ func (d *Daemon) handleReport(w http.ResponseWriter, r *http.Request) {
 		api.WriteJSON(w, http.StatusOK, api.ReportResponse{})
 		return
 	}
-	published := d.publisher.publish(plan.Pod(report.Pod), netspec.FormatStatus(shim.Entries(report))) //nolint:contextcheck // it goes on when the caller has left
-	d.publishClaims(report.ContainerID)                                                                //nolint:contextcheck // likewise
+	published := d.attached(report) //nolint:contextcheck // it goes on when the caller has left
 	if !report.Plain {
 		d.addedEvents(report)
 	}
@@ -298,6 +297,16 @@ func (d *Daemon) handleReport(w http.ResponseWriter, r *http.Request) {
 		api.WriteJSON(w, http.StatusOK, api.ReportResponse{})
 	case <-r.Context().Done():
 	}
+}
+
+// attached follows up an ADD that succeeded, and returns where the end of writing its
+// pod's status will be told.
+func (d *Daemon) attached(r api.Report) <-chan error {
+	if d.hotplug != nil {
+		d.hotplug.Attached(plan.Pod(r.Pod), r.ContainerID)
+	}
+	d.publishClaims(r.ContainerID)
+	return d.publisher.publish(plan.Pod(r.Pod), netspec.FormatStatus(shim.Entries(r)))
 }
 
 func (d *Daemon) addedEvents(r api.Report) {

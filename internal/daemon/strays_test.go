@@ -30,7 +30,7 @@ func (r *careRig) strays(policy string) *straysOf {
 	r.running.d.publisher.start(ctx)
 	go func() {
 		defer close(ended)
-		_ = r.running.d.publisher.run(ctx, func(context.Context) []attach.Record { return nil })
+		_ = r.running.d.publisher.run(ctx, func(context.Context) ([]attach.Record, error) { return nil, nil })
 	}()
 	r.Cleanup(func() { stop(); <-ended })
 	return s

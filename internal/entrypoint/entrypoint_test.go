@@ -156,6 +156,10 @@ func TestC1_2ConfigurationOfEachFlagSet(t *testing.T) {
 			[]string{"--namespace-isolation", "--global-namespaces=default,shared"},
 			conf(all + `,"namespaceIsolation":true,"globalNamespaces":"default,shared"}`),
 		},
+		"policy": {
+			[]string{"--isolate-default-network", "--allowed-namespaces=infra", "--allowed-plugins=macvlan,static", "--multus-log-format=json"},
+			conf(all + `,"isolateDefaultNetwork":true,"allowedPlugins":["macvlan","static"],"allowedNamespaces":["infra"],"logFormat":"json"}`),
+		},
 		"quiet":             {[]string{"--multus-log-to-stderr=false"}, conf(all + `,"logToStderr":false}`)},
 		"to standard error": {[]string{"--multus-log-to-stderr=true"}, conf(all + "}")},
 		"paths of the host": {
@@ -389,6 +393,7 @@ func TestC1_20MistakesAreErrors(t *testing.T) {
 		"no plugin":                   {[]string{"--multus-bin-file=DIR/none"}, "--multus-bin-file, --cni-bin-dir: nothing to install: stat DIR/none: no such file or directory"},
 		"no file to copy":             {[]string{"--multus-conf-file=DIR/none"}, `--multus-conf-file: multusConfigFile is "DIR/none": want "auto" or a CNI configuration file: stat DIR/none: no such file or directory`},
 		"a path for a name":           {[]string{"--multus-master-cni-file-name=/etc/10-aws.conflist"}, `key "multusMasterCNI": expected a file name without a path, found the text "/etc/10-aws.conflist"`},
+		"a policy without names":      {[]string{"--allowed-plugins="}, `key "allowedPlugins": expected a list of names that is not empty, found a list`},
 		"no version to force":         {[]string{"--force-cni-version"}, `key "cniVersion": expected a value, because "forceCNIVersion" is true, found none`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/multus-thick/multus/internal/cniconf"
 )
 
-// Flags are the flags of contract 1.2. Those with a configuration key are read by it.
+// Flags are the flags of contract 1.2, and of keys that Multus v4 does not have. Those with a configuration key are read by it.
 type Flags struct {
 	set *pflag.FlagSet
 
@@ -37,10 +37,14 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 	set.String("multus-master-cni-file-name", "", "file of the primary network; the first valid one where empty")
 	set.Bool("namespace-isolation", false, "pods select only networks of their own namespace and of --global-namespaces")
 	set.String("global-namespaces", "", "namespaces whose networks every pod may select, with commas between")
+	set.Bool("isolate-default-network", false, "--namespace-isolation covers the default-network annotation too")
+	set.StringSlice("allowed-namespaces", nil, "namespaces whose networks pods may select, with commas between; all where empty")
+	set.StringSlice("allowed-plugins", nil, "plugins that a selected network may run, with commas between; all where empty")
 	set.String("multus-autoconfig-dir", "/host/etc/cni/net.d", "folder in which the primary network's file is looked for")
 	set.Bool("multus-log-to-stderr", true, "the plugin logs to standard error")
 	set.String("multus-log-level", "", "the plugin's log level: debug, verbose, error or panic")
 	set.String("multus-log-file", "", "the plugin's log file")
+	set.String("multus-log-format", "", "of the plugin's log: text or json")
 	set.Bool("override-network-name", false, "the configuration has the primary network's name")
 	set.Bool("cleanup-config-on-exit", false, "remove the configuration at the end")
 	set.BoolVar(&f.skipWatch, "skip-config-watch", false, "leave the configuration alone once it is written")
@@ -78,10 +82,14 @@ var places = map[string]place{
 	"multus-master-cni-file-name": {key: "multusMasterCNI"},
 	"namespace-isolation":         {key: "namespaceIsolation"},
 	"global-namespaces":           {key: "globalNamespaces"},
+	"isolate-default-network":     {key: "isolateDefaultNetwork"},
+	"allowed-namespaces":          {key: "allowedNamespaces"},
+	"allowed-plugins":             {key: "allowedPlugins"},
 	"multus-autoconfig-dir":       {key: "multusAutoconfigDir"},
 	"multus-log-to-stderr":        {key: "logToStderr"},
 	"multus-log-level":            {key: "logLevel"},
 	"multus-log-file":             {key: "logFile"},
+	"multus-log-format":           {key: "logFormat"},
 	"override-network-name":       {key: "overrideNetworkName"},
 	"cleanup-config-on-exit":      {key: "cleanupConfigOnExit"},
 	"skip-config-watch":           {why: "the daemon follows the primary network in any case"},
@@ -95,6 +103,9 @@ var places = map[string]place{
 
 // jsonValue is a flag's value as its key takes it.
 func jsonValue(f *pflag.Flag) json.RawMessage {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return cniconf.Quote(list.GetSlice())
+	}
 	if f.Value.Type() == "bool" {
 		return json.RawMessage(f.Value.String())
 	}

@@ -95,8 +95,9 @@ func (f *Flags) thin() cniconf.Object {
 	var o cniconf.Object
 	f.set.VisitAll(func(flag *pflag.Flag) {
 		key, value := places[flag.Name].key, flag.Value.String()
+		_, list := flag.Value.(pflag.SliceValue)
 		switch {
-		case key == "" || value == "" || flag.Value.Type() == "bool" && value == flag.DefValue:
+		case key == "" || value == "" || flag.Value.Type() == "bool" && value == flag.DefValue || list && !flag.Changed:
 			return
 		case flag.Name == "multus-cni-conf-dir":
 			o = o.With(key, cniconf.Quote(onHost(value)))

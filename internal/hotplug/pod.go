@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/gather"
@@ -22,13 +23,19 @@ func (r *Reconciler) reconcile(ctx context.Context, n name) (again bool) {
 		return false
 	}
 	state := r.state(n, pod.UID, true)
-	rec, found, err := r.sandboxes.of(pod.Pod)
+	rec, found, err := r.newest(pod.Pod)
 	if err != nil {
 		r.Log.Error("the ledger cannot be read", "pod", pod.String(), "error", err)
 		return true
 	}
 	r.mu.Lock()
 	state.tried = pod.Annotations[netspec.AnnotationNetworks]
+	if found {
+		state.missed = time.Time{}
+	} else if state.missed.IsZero() {
+		state.missed = time.Now()
+	}
+	missed := state.missed
 	r.mu.Unlock()
 	t := &turn{Reconciler: r, pod: pod, state: state, before: rec, rec: rec}
 	t.status, _ = netspec.ParseStatus(pod.Annotations[netspec.AnnotationStatus])
@@ -36,7 +43,10 @@ func (r *Reconciler) reconcile(ctx context.Context, n name) (again bool) {
 	t.selections, problems = netspec.ParseSelections(pod.Annotations[netspec.AnnotationNetworks], pod.Namespace)
 	switch {
 	case !found:
-		t.withoutRecord()
+		// One without a status has not begun. Others get a turn after the search.
+		if len(t.status) > 0 && r.sandboxes.searched(missed) {
+			t.withoutRecord()
+		}
 		return false
 	case rec.State != attach.Attached:
 		return true // its ADD or DEL is under way
@@ -200,11 +210,8 @@ func (t *turn) reject(why string) {
 }
 
 // withoutRecord rejects a change of a pod that runs in a sandbox of which the ledger
-// knows nothing. Its status tells what it has; a pod without one has not begun.
+// knows nothing. Its status tells what it has.
 func (t *turn) withoutRecord() {
-	if len(t.status) == 0 {
-		return
-	}
 	has := map[string]int{}
 	for _, e := range t.status {
 		has[e.Name]++
@@ -225,7 +232,7 @@ func (t *turn) publish(ctx context.Context) {
 		return names(mine, e.Interface) || names(entriesOf(t.before), e.Interface)
 	})
 	if kept := t.there(ctx, others); len(kept) < len(others) || netspec.FormatStatus(entriesOf(t.before)) != netspec.FormatStatus(mine) {
-		t.Publish(t.pod.Pod, append(mine, kept...))
+		t.Publish(t.before, t.rec, append(mine, kept...))
 	}
 }
 

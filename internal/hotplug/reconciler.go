@@ -58,16 +58,19 @@ type Engine interface {
 // Options are what a Reconciler works with.
 type Options struct {
 	Cluster Cluster
-	Ledger  Ledger
 	Engine  Engine
+	// Records reads all records of ours; it may take minutes. Load reads one, and fails
+	// with attach.ErrNoRecord where there is none.
+	Records func(ctx context.Context) ([]attach.Record, error)
+	Load    func(containerID string) (attach.Record, error)
 	// Plan plans one network more for the sandbox of a record.
 	Plan func(ctx context.Context, rec attach.Record, j Joining) (*plan.Plan, error)
 	// Interfaces lists the interfaces of a sandbox.
 	Interfaces func(ctx context.Context, netns string) ([]string, error)
 	// Admit waits for a place among the operations that run at once.
 	Admit func(ctx context.Context) (giveBack func(), err error)
-	// Publish writes a pod's network-status, in the background.
-	Publish func(pod plan.Pod, entries []netspec.StatusEntry)
+	// Publish tells of a pod's networks, in the background: entries are its network-status.
+	Publish func(before, now attach.Record, entries []netspec.StatusEntry)
 	// Count counts an operation.
 	Count func(Operation, Outcome)
 	// Forbidden says why nothing may be attached from here; empty where it may.
@@ -117,6 +120,8 @@ type state struct {
 	known bool
 	// rejected is the annotation whose rejection was told.
 	rejected string
+	// missed is when no sandbox of it was found; zero when one was.
+	missed time.Time
 	// tried is the annotation that was last worked on. It has no turn before next, where
 	// some of it failed.
 	tried string
@@ -129,7 +134,7 @@ type state struct {
 // New makes a Reconciler, which does nothing until Run.
 func New(o Options) *Reconciler {
 	return &Reconciler{
-		Options: o, sandboxes: sandboxes{ledger: o.Ledger}, states: map[name]*state{},
+		Options: o, sandboxes: sandboxes{wanted: true}, states: map[name]*state{},
 		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[name](firstPause, lastPause),
 	}
 }
@@ -159,6 +164,12 @@ func (r *Reconciler) Changed(namespace, podName string) {
 	if r.queue != nil {
 		r.queue.Add(name{namespace, podName})
 	}
+}
+
+// Attached says that a sandbox of a pod was attached. It does not block.
+func (r *Reconciler) Attached(pod plan.Pod, containerID string) {
+	r.sandboxes.add(pod, containerID)
+	r.Changed(pod.Namespace, pod.Name)
 }
 
 // NetworksChanged says that some definition may have changed: what failed is tried
@@ -193,13 +204,19 @@ func (r *Reconciler) lookAround(ctx context.Context) {
 	defer tick.Stop()
 	for next, first := time.Now(), true; ; {
 		if now := time.Now(); !now.Before(next) && r.Cluster.Problem() == "" {
-			for _, pod := range r.Cluster.Pods() {
-				if first {
-					r.state(nameOf(pod), pod.UID, false)
-				}
+			pods := r.Cluster.Pods()
+			for i := 0; first && i < len(pods); i++ {
+				r.state(nameOf(pods[i]), pods[i].UID, false)
+			}
+			r.sandboxes.retain(pods)
+			err := r.sandboxes.search(now, func() ([]attach.Record, error) { return r.Records(ctx) })
+			if err != nil && ctx.Err() == nil {
+				r.Log.Error("the ledger cannot be read", "error", err)
+			}
+			for _, pod := range pods {
 				r.Changed(pod.Namespace, pod.Name)
 			}
-			next, first = now.Add(look), false
+			next, first = time.Now().Add(look), false
 		}
 		select {
 		case <-ctx.Done():

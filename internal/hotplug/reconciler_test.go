@@ -268,10 +268,59 @@ func TestT22PodMadeAnew(t *testing.T) {
 		older := rec
 		older.Sandbox.ContainerID, older.Created = "c0", rec.Created.Add(-time.Minute) // its DEL is to come
 		r.host.PutRecord(older)
-		r.hot.Changed("ns", "web")
+		r.hot.Attached(again, "c2")
+		r.hot.Attached(again, "c0")
 		r.settle(now)
 		r.delegates("ADD a c2/x1", "DEL a c2/x1")
 		const failed = "pod ns/web: network ns/a (interface x1): ADD: busy"
 		r.heard("count attach failed", "FailedAddingInterface ns/web: "+failed, "condition ns/web: "+failed)
+	})
+}
+
+// The ledger is looked through where a pod's sandbox is not known, and not otherwise.
+func TestI5_SandboxNobodyToldOf(t *testing.T) {
+	var searches int
+	var failure error
+	inBubble(t, func(o *Options) {
+		records := o.Records
+		o.Records = func(ctx context.Context) ([]attach.Record, error) {
+			searches++
+			if failure != nil {
+				return nil, failure
+			}
+			return records(ctx)
+		}
+	}, func(r *rig) {
+		r.settle(time.Hour)
+		r.same("searches", 1, searches)
+		rec, err := r.host.Record("c1")
+		if err != nil {
+			r.Fatal(err)
+		}
+		rec.Plan.Pod.Name, rec.Plan.Pod.UID, rec.Sandbox.ContainerID = "db", "u2", "c2"
+		r.host.PutRecord(rec)
+		db := rec.Plan.Pod
+		failure = errBusy
+		r.cluster.put(db, "a@x1")
+		r.settle(time.Hour)
+		r.same("searches for one that has not begun", 1, searches)
+		r.cluster.say(db, entriesOf(rec))
+		r.settle(90 * time.Second)
+		r.same("searches that failed", 2, searches)
+		r.delegates()
+		failure = nil
+		r.settle(time.Minute)
+		r.delegates("ADD a c2/x1")
+		r.settle(time.Hour)
+		r.same("searches", 3, searches)
+
+		if err := r.host.Process().Remove("c2"); err != nil {
+			r.Fatal(err)
+		}
+		r.cluster.heard()
+		r.cluster.put(db, "a@x1,b@x2")
+		r.settle(time.Hour)
+		r.same("searches for one that is not there", 4, searches)
+		r.heard("InterfaceAddRejected ns/db: pod ns/db: its sandbox is not in this node's ledger, for Multus v4 made it, or it is being made anew: the networks of such a pod do not change")
 	})
 }

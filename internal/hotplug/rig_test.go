@@ -47,11 +47,11 @@ func inBubble(t *testing.T, change func(*Options), test func(*rig)) {
 		r.cluster.put(web, "")
 		r.add()
 		o := Options{
-			Cluster: r.cluster, Ledger: ledger{r.host.Process(), r.host}, Engine: r.engine, Interfaces: r.engine.Links.Interfaces,
+			Cluster: r.cluster, Records: r.records, Load: r.host.Process().Load, Engine: r.engine, Interfaces: r.engine.Links.Interfaces,
 			Plan:  r.cluster.plan,
 			Admit: func(context.Context) (func(), error) { return func() {}, nil },
-			Publish: func(pod plan.Pod, entries []netspec.StatusEntry) {
-				r.cluster.say(pod, entries)
+			Publish: func(_, now attach.Record, entries []netspec.StatusEntry) {
+				r.cluster.say(now.Plan.Pod, entries)
 			},
 			Count:      func(op Operation, outcome Outcome) { r.cluster.tell("count %s %s", op, outcome) },
 			AddTimeout: time.Minute, DelTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
@@ -129,23 +129,15 @@ func (r *rig) same(what string, want, got any) {
 
 func (r *rig) state() (differences, optional int) { return r.hot.Differences() }
 
-// ledger is the host's, whose records all tell their pod.
-type ledger struct {
-	*fakehost.Process
-	host *fakehost.Host
-}
-
-func (l ledger) Sandboxes() (ids []string, err error) {
-	all, err := l.All()
-	for _, r := range all {
-		ids = append(ids, r.ContainerID)
+// records reads the host's records.
+func (r *rig) records(context.Context) ([]attach.Record, error) {
+	listed, err := r.host.Process().All()
+	var all []attach.Record
+	for _, l := range listed {
+		rec, lerr := r.host.Record(l.ContainerID)
+		all, err = append(all, rec), errors.Join(err, lerr)
 	}
-	return ids, err
-}
-
-func (l ledger) PodOf(id string) (plan.Pod, bool) {
-	rec, err := l.host.Record(id)
-	return rec.Plan.Pod, err == nil
+	return all, err
 }
 
 func conf(name string, subnet int) cniconf.Config {

@@ -5,73 +5,107 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/multus-thick/multus/internal/attach"
+	"github.com/multus-thick/multus/internal/gather"
 	"github.com/multus-thick/multus/internal/plan"
 )
 
-// Ledger is the part of the ledger that is read here.
-type Ledger interface {
-	// Sandboxes names the sandboxes that have a record; none is read.
-	Sandboxes() ([]string, error)
-	// PodOf tells whose sandbox it is; ok is false of what Multus v4 left.
-	PodOf(containerID string) (pod plan.Pod, ok bool)
-	Load(containerID string) (attach.Record, error)
-}
-
-// sandboxes finds the records of pods. Whose a sandbox is never changes, so each record
-// is opened once for that.
+// sandboxes finds the records of pods. It is told of the sandboxes that are attached; for
+// others the ledger has to be looked through, which takes long where Multus v4 has left
+// hundreds of thousands of files.
 type sandboxes struct {
-	ledger Ledger
 	mu     sync.Mutex
-	pods   map[string]plan.Pod // by container id; empty ones are of v4
+	ids    map[plan.Pod][]string
+	wanted bool      // a look
+	looked time.Time // when the last one began
 }
 
-// of is the newest record of the pod with this UID.
-func (s *sandboxes) of(pod plan.Pod) (newest attach.Record, found bool, err error) {
-	ids, err := s.owned(pod)
-	if err != nil {
-		return newest, false, err
+// add notes whose a sandbox is.
+func (s *sandboxes) add(pod plan.Pod, containerID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[plan.Pod][]string{}
 	}
-	for _, id := range ids {
-		rec, err := s.ledger.Load(id)
-		if errors.Is(err, attach.ErrNoRecord) {
-			continue
-		}
-		if err != nil {
+	if !slices.Contains(s.ids[pod], containerID) {
+		s.ids[pod] = append(s.ids[pod], containerID)
+	}
+}
+
+// of are the sandboxes of a pod: one, as a rule, and an older one that is not deleted yet.
+func (s *sandboxes) of(pod plan.Pod) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ids[pod])
+}
+
+// drop forgets a sandbox that is no more.
+func (s *sandboxes) drop(pod plan.Pod, containerID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids[pod] = slices.DeleteFunc(s.ids[pod], func(id string) bool { return id == containerID })
+}
+
+// retain forgets the sandboxes of all other pods.
+func (s *sandboxes) retain(pods []gather.Pod) {
+	there := map[plan.Pod]bool{}
+	for _, p := range pods {
+		there[p.Pod] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.ids, func(p plan.Pod, _ []string) bool { return !there[p] })
+}
+
+// searched tells whether the ledger has been looked through since then; if not, that is
+// wanted.
+func (s *sandboxes) searched(since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.looked.Before(since) {
+		s.wanted = true
+		return false
+	}
+	return true
+}
+
+// search looks through the ledger where that is wanted.
+func (s *sandboxes) search(now time.Time, records func() ([]attach.Record, error)) error {
+	s.mu.Lock()
+	wanted := s.wanted
+	s.wanted = false
+	s.mu.Unlock()
+	if !wanted {
+		return nil
+	}
+	all, err := records()
+	for _, rec := range all {
+		s.add(rec.Plan.Pod, rec.Sandbox.ContainerID)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.wanted = true
+		return err
+	}
+	s.looked = now
+	return nil
+}
+
+// newest loads the newest record of a pod.
+func (r *Reconciler) newest(pod plan.Pod) (newest attach.Record, found bool, err error) {
+	for _, id := range r.sandboxes.of(pod) {
+		rec, err := r.Load(id)
+		switch {
+		case errors.Is(err, attach.ErrNoRecord) || err == nil && rec.Plan.Pod != pod:
+			r.sandboxes.drop(pod, id)
+		case err != nil:
 			return newest, false, err
-		}
-		if !found || rec.Created.After(newest.Created) {
+		case !found || rec.Created.After(newest.Created):
 			newest, found = rec, true
 		}
 	}
 	return newest, found, nil
-}
-
-// owned are the sandboxes of a pod: one, as a rule, and an older one that is not deleted yet.
-func (s *sandboxes) owned(pod plan.Pod) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids, err := s.ledger.Sandboxes()
-	if err != nil {
-		return nil, err
-	}
-	there := make(map[string]bool, len(ids))
-	var owned []string
-	for _, id := range ids {
-		there[id] = true
-		if _, known := s.pods[id]; !known {
-			owner, _ := s.ledger.PodOf(id)
-			if s.pods == nil {
-				s.pods = map[string]plan.Pod{}
-			}
-			s.pods[id] = owner
-		}
-		if s.pods[id] == pod {
-			owned = append(owned, id)
-		}
-	}
-	maps.DeleteFunc(s.pods, func(id string, _ plan.Pod) bool { return !there[id] })
-	slices.Sort(owned)
-	return owned, nil
 }

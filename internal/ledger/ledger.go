@@ -17,7 +17,6 @@ import (
 
 	"github.com/multus-thick/multus/internal/attach"
 	"github.com/multus-thick/multus/internal/cniconf"
-	"github.com/multus-thick/multus/internal/plan"
 )
 
 // Names inside cniDir that are not sandboxes.
@@ -163,24 +162,6 @@ func (l *Ledger) load(id string, results results) (attach.Record, error) {
 		return attach.Record{}, fmt.Errorf("%w: %s %w", attach.ErrDamaged, path, err)
 	}
 	return r, nil
-}
-
-// PodOf tells whose sandbox it is, from a record of ours alone: v4's do not say.
-func (l *Ledger) PodOf(id string) (plan.Pod, bool) {
-	path, err := l.path(id)
-	if err != nil {
-		return plan.Pod{}, false
-	}
-	elements, err := read(path)
-	if err != nil {
-		return plan.Pod{}, false
-	}
-	raw, ours := elements[0].Get(sealKey)
-	if !ours {
-		return plan.Pod{}, false
-	}
-	r, err := unseal(raw)
-	return r.Plan.Pod, err == nil
 }
 
 // read reads the JSON array of a sandbox's file. It has an element at least.

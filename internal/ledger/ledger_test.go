@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/multus-thick/multus/internal/attach"
-	"github.com/multus-thick/multus/internal/cniconf"
 	"github.com/multus-thick/multus/internal/plan"
 )
 
@@ -416,31 +415,5 @@ func TestR13Place(t *testing.T) {
 	}
 	if _, err := PlaceOf(filepath.Join(l.dir, "none"), ""); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder gives %v", err)
-	}
-}
-
-// TestI5_PodOf: only a record of ours tells whose sandbox it is.
-func TestI5_PodOf(t *testing.T) {
-	l := New(t.TempDir(), "boot")
-	conf, err := cniconf.Parse([]byte(`{"cniVersion":"1.0.0","name":"primary","type":"bridge"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec := attach.Record{State: attach.Attached, Sandbox: attach.Sandbox{ContainerID: "c1"}, Plan: plan.Plan{
-		Pod: plan.Pod{Namespace: "app", Name: "web", UID: "u"}, Attachments: []plan.Attachment{{Role: plan.Primary, Interface: "eth0", Config: conf}},
-	}}
-	if err := l.Save(rec, false); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{"v4": `[{"Name":"primary"}]`, "broken": `[{"io.multus.ledger":{"sum":"x","record":{}}}]`} {
-		if err := os.WriteFile(filepath.Join(l.dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for id, want := range map[string]plan.Pod{"c1": rec.Plan.Pod, "v4": {}, "broken": {}, "none": {}, "../c1": {}} {
-		pod, ok := l.PodOf(id)
-		if ok != (want != plan.Pod{}) || ok && pod != want {
-			t.Errorf("%s: got %v, %v", id, pod, ok)
-		}
 	}
 }

@@ -125,11 +125,12 @@ func TestI4_ChartMonitoring(t *testing.T) {
 // TestI4_ChartModes: what the modes make of the values of a distribution.
 func TestI4_ChartModes(t *testing.T) {
 	k3s, openshift := read(t, deployDir+"/chart/distributions/k3s.yaml"), read(t, deployDir+"/chart/distributions/openshift.yaml")
-	thin := charted(t, k3s, "{mode: thin, config: {namespaceIsolation: true, cleanupConfigOnExit: false}}")
+	thin := charted(t, k3s, "{mode: thin, config: {namespaceIsolation: true, cleanupConfigOnExit: false, allowedPlugins: [macvlan, static]}}")
 	same(t, "thin's arguments", []string{
 		"--multus-conf-file=auto",
 		"--skip-multus-binary-copy",
 		"--multus-kubeconfig-file-host=/var/lib/rancher/k3s/agent/etc/cni/net.d/multus.d/multus.kubeconfig",
+		"--allowed-plugins=macvlan,static",
 		"--additional-bin-dir=/var/lib/rancher/k3s/data/cni",
 		"--cleanup-config-on-exit=false",
 		"--namespace-isolation=true",

@@ -79,9 +79,15 @@ func (s *suite) restarts(node string) int {
 // of its container has the page cache too, which the kernel takes back at the limit.
 func (s *suite) daemonPeak(node string) float64 {
 	s.Helper()
-	peak, err := strconv.ParseFloat(s.on(node, "awk", "/^VmHWM:/ {print $2}", "/proc/"+s.daemonPID(node)+"/status"), 64)
+	return s.daemonMemory(node, "VmHWM")
+}
+
+// daemonMemory is a size in the status of the daemon's process, in MiB.
+func (s *suite) daemonMemory(node, key string) float64 {
+	s.Helper()
+	size, err := strconv.ParseFloat(s.on(node, "awk", "/^"+key+":/ {print $2}", "/proc/"+s.daemonPID(node)+"/status"), 64)
 	s.Must(err)
-	return peak / 1024
+	return size / 1024
 }
 
 // daemonPID is the daemon's process on a node, and not one of its probes.

@@ -3,10 +3,15 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/multus-thick/multus/internal/netspec"
 )
@@ -108,6 +113,72 @@ func TestI5_HotPlug(t *testing.T) {
 		return nil
 	})
 	s.remove(node1, append(load, "p", "peer")...)
+}
+
+// A thousand operations on twenty pods leave nothing on the node: no lease, no record, no
+// result, no link, no descriptor of the daemon.
+func TestI5_AThousandHotPlugs(t *testing.T) {
+	const pods, networks, rounds = 20, 5, 5
+	s := begin(t)
+	t.Cleanup(func() { s.install("thick") })
+	s.install("hotplug")
+	var all, interfaces []string
+	for i := range networks {
+		name := fmt.Sprintf("hot-%d", i)
+		s.apply(nad(name, bridged(name, fmt.Sprintf("10.%d.0.0/16", 110+i))))
+		all, interfaces = append(all, fmt.Sprintf("%s@h%d", name, i)), append(interfaces, fmt.Sprintf("h%d", i))
+	}
+	names := s.burst("p", pods, node1, "")
+	s.allReady(patience)
+	round := func() {
+		s.allSelect(names, strings.Join(all, ","), append([]string{"eth0"}, interfaces...))
+		s.has(names[0], append([]string{"eth0"}, interfaces...)...)
+		s.allSelect(names, "", []string{"eth0"})
+	}
+	round() // everything is there once
+	daemon := s.daemonPID(node1)
+	left := func() string {
+		return s.on(node1, "sh", "-c", "find /var/lib/cni/networks /var/lib/cni/multus -type f ! -name 'last_reserved_ip*' | sort; ip -o link show type veth | wc -l; "+
+			"ls /proc/"+daemon+"/fd | wc -l")
+	}
+	before, memory := left(), s.daemonMemory(node1, "VmRSS")
+	start := time.Now()
+	for range rounds {
+		round()
+	}
+	t.Logf("%d operations in %.1f s; the daemon had %.1f MiB before and %.1f MiB after", 2*pods*networks*rounds, time.Since(start).Seconds(), memory, s.daemonMemory(node1, "VmRSS"))
+	s.within(patience, func() error { // a connection to the API may come and go
+		if now := left(); now != before {
+			return fmt.Errorf("left on the node (-before +now):\n%s", cmp.Diff(strings.Split(before, "\n"), strings.Split(now, "\n")))
+		}
+		return nil
+	})
+	s.Same("the daemon", daemon, s.daemonPID(node1))
+	s.remove(node1, names...)
+}
+
+// allSelect changes the annotation of pods, and waits until their statuses name these
+// interfaces.
+func (s *suite) allSelect(pods []string, networks string, interfaces []string) {
+	s.Helper()
+	s.kubectl(append([]string{"-n", s.ns, "annotate", "--overwrite", "pod", netspec.AnnotationNetworks + "=" + networks}, pods...)...)
+	s.within(patience, func() error {
+		var list corev1.PodList
+		s.Must(json.Unmarshal([]byte(s.kubectl("-n", s.ns, "get", "pods", "-o", "json")), &list))
+		for _, p := range list.Items {
+			var names []string
+			entries, err := netspec.ParseStatus(p.Annotations[netspec.AnnotationStatus])
+			s.Must(err)
+			for _, e := range entries {
+				names = append(names, e.Interface)
+			}
+			slices.Sort(names)
+			if !slices.Equal(names, interfaces) {
+				return fmt.Errorf("pod %s has %v, want %v", p.Name, names, interfaces)
+			}
+		}
+		return nil
+	})
 }
 
 // A pod starts without an optional network whose definition is missing, says so, and has

@@ -47,13 +47,17 @@ capabilities:
 - --multus-kubeconfig-file-host={{ .Values.hostPaths.cniConf }}/multus.d/multus.kubeconfig
 {{- end }}
 {{- $flags := dict
+  "allowedNamespaces" "allowed-namespaces"
+  "allowedPlugins" "allowed-plugins"
   "binDir" "additional-bin-dir"
   "cleanupConfigOnExit" "cleanup-config-on-exit"
   "cniVersion" "cni-version"
   "forceCNIVersion" "force-cni-version"
   "globalNamespaces" "global-namespaces"
   "hostCniConfigDir" ""
+  "isolateDefaultNetwork" "isolate-default-network"
   "logFile" "multus-log-file"
+  "logFormat" "multus-log-format"
   "logLevel" "multus-log-level"
   "logToStderr" "multus-log-to-stderr"
   "multusMasterCNI" "multus-master-cni-file-name"
@@ -63,7 +67,7 @@ capabilities:
 {{- range $key, $value := .Values.config }}
 {{- if not (hasKey $flags $key) }}{{ fail (printf "config.%s: thin_entrypoint has no flag for this key; take mode thick" $key) }}{{ end }}
 {{- with get $flags $key }}
-- --{{ . }}={{ $value }}
+- --{{ . }}={{ if kindIs "slice" $value }}{{ join "," $value }}{{ else }}{{ $value }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
