@@ -29,7 +29,7 @@ const (
 
 // gcPercent trades processor time, of which the daemon needs little, for memory:
 // its limit is what operators feel.
-const gcPercent = 50
+const gcPercent = 20
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("multus-daemon", flag.ContinueOnError)

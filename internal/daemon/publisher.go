@@ -73,6 +73,21 @@ func (p *publisher) publish(pod plan.Pod, text string) <-chan error {
 	return done
 }
 
+// whole says of a pod that it lacks no networks, where something else was said before.
+func (p *publisher) whole(pod plan.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running == nil || p.running.Err() != nil {
+		return
+	}
+	ctx := p.running
+	p.workers.Go(func() {
+		if err := p.cluster.ReportNetworks(ctx, pod, ""); err != nil && ctx.Err() == nil {
+			p.log.Warn("the condition of a pod cannot be written", "pod", pod.String(), "error", err)
+		}
+	})
+}
+
 func (p *publisher) write(ctx context.Context, pod plan.Pod, text string) error {
 	err := p.cluster.PatchStatus(ctx, p.target(pod), text)
 	p.metrics.published(err)

@@ -306,6 +306,11 @@ func (d *Daemon) attached(r api.Report) <-chan error {
 		d.hotplug.Attached(plan.Pod(r.Pod), r.ContainerID)
 	}
 	d.publishClaims(r.ContainerID)
+	// A pod whose earlier sandbox lacked networks, and who was told so by an earlier daemon,
+	// lacks nothing now. With hotplug that is reconciled anyway.
+	if pod, ok := d.Cluster.Cached(r.Pod.Namespace, r.Pod.Name); ok && d.hotplug == nil && pod.Annotations[netspec.AnnotationStatus] != "" {
+		d.publisher.whole(pod.Pod)
+	}
 	return d.publisher.publish(plan.Pod(r.Pod), netspec.FormatStatus(shim.Entries(r)))
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/multus-thick/multus/api"
 	"github.com/multus-thick/multus/internal/cniconf"
 	"github.com/multus-thick/multus/internal/ledger"
+	"github.com/multus-thick/multus/internal/netspec"
 	"github.com/multus-thick/multus/internal/plan"
 )
 
@@ -121,6 +123,21 @@ func TestC1_4OtherReports(t *testing.T) {
 	answer, err = r.client().Report(t.Context(), attached("web"))
 	r.Must(err)
 	r.Same("published", false, answer.Published)
+}
+
+// TestI5_NewSandboxOfAPodThatLackedNetworks: an earlier daemon may have said so of its
+// earlier sandbox.
+func TestI5_NewSandboxOfAPodThatLackedNetworks(t *testing.T) {
+	r := run(t, nil)
+	r.put("web", "u", "lan")
+	r.set(func(c *fakeCluster) {
+		c.pods["app/web"].Annotations[netspec.AnnotationStatus] = `[{"name":"primary","interface":"eth0","dns":{}}]`
+	})
+	_, err := r.client().Report(t.Context(), attached("web"))
+	r.Must(err)
+	r.Eventually("the condition is corrected", func() bool {
+		return slices.Contains(r.heard(), "networks of app/web: as selected")
+	})
 }
 
 // TestC1_8Requests: requests that are wrong, and what is said of them.

@@ -76,9 +76,10 @@ EOF`)
 	s.remove(node1, "p")
 }
 
-// The thin installation that users of EKS have, with our image, becomes the thick one with
-// its pods running.
-func TestI4_FromThinV3ToThick(t *testing.T) {
+// Who does what `multusctl migrate` prints gets from the thin installation that users of EKS
+// have to the thick one and back, with pods running. After each step they have what they had,
+// and new ones come up whole.
+func TestI4_MigrationFollowed(t *testing.T) {
 	s := begin(t)
 	s.apply(nad("lan", bridged("lan", "10.86.0.0/16")))
 	s.eks()()
@@ -91,15 +92,82 @@ func TestI4_FromThinV3ToThick(t *testing.T) {
 	for i, name := range names {
 		had[i] = strings.Join(s.interfaces(name), ", ")
 	}
-	s.stopDaemons()
-	s.installEKS()
-	s.kubectl("-n", "kube-system", "rollout", "status", daemonSet, "--timeout=180s")
-	for i, name := range names {
-		s.Same("interfaces of "+name, had[i], strings.Join(s.interfaces(name), ", "))
+
+	u := s.user()
+	files := filepath.Join(u.dir, "multus-new")
+	repository, err := filepath.Abs(root)
+	s.Must(err)
+	repository, err = filepath.Rel(files, repository)
+	s.Must(err)
+	said := u.does("multusctl migrate --kubeconfig $KUBECONFIG --image localhost/multus-cni --write " + files + " --repository " + repository)
+	u.dir = files
+	steps := commands(said)
+	s.Same("steps", 5, len(steps))
+	for n, step := range steps {
+		now := fmt.Sprintf("new-%d", n)
+		for _, command := range step {
+			t.Logf("$ %s\n%s", command, u.does(strings.ReplaceAll(command, "NODE", node1)))
+		}
+		s.whole(now, node1)
+		for i, name := range names {
+			s.Same("interfaces of "+name, had[i], strings.Join(s.interfaces(name), ", "))
+		}
+		names, had = append(names, now), append(had, strings.Join(s.interfaces(now), ", "))
+		if n == 3 { // the thick one: it gives back what thin attached
+			s.daemonPID(node1) // there is one
+			s.remove(node1, names[:3]...)
+			names, had = names[3:], had[3:]
+		}
 	}
 	s.complete(2, names...)
-	s.whole("new", node1)
-	s.remove(node1, append(names, "new")...)
+	s.remove(node1, names...)
+}
+
+// user is a person at a shell, with the cluster's kubectl and our multusctl.
+type user struct {
+	*suite
+	dir string
+	env []string
+}
+
+func (s *suite) user() *user {
+	s.Helper()
+	dir := s.TempDir()
+	config := filepath.Join(dir, "kubeconfig")
+	content, err := os.ReadFile(cluster.Kubeconfig())
+	s.Must(err)
+	s.Must(os.WriteFile(config, content, 0o600))
+	s.kubectl("--kubeconfig", config, "config", "set-context", "--current", "--namespace="+s.ns)
+	bin, err := filepath.Abs(root + "/bin")
+	s.Must(err)
+	s.Must(os.Symlink(cluster.Kubectl(), filepath.Join(dir, "kubectl")))
+	return &user{s, dir, append(os.Environ(), "KUBECONFIG="+config, "PATH="+dir+":"+bin+":"+os.Getenv("PATH"))}
+}
+
+// does runs a line, which must succeed.
+func (u *user) does(line string) string {
+	u.Helper()
+	cmd := exec.CommandContext(u.Context(), "bash", "-o", "pipefail", "-c", line)
+	cmd.Dir, cmd.Env = u.dir, u.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		u.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
+
+// commands are the lines for kubectl in each step of "The way".
+func commands(said string) (steps [][]string) {
+	_, way, _ := strings.Cut(said, "\nThe way\n")
+	for line := range strings.Lines(way) {
+		switch {
+		case len(line) > 3 && line[:2] == "  " && line[2] != ' ':
+			steps = append(steps, nil)
+		case strings.HasPrefix(line, "       kubectl "):
+			steps[len(steps)-1] = append(steps[len(steps)-1], strings.TrimSpace(line))
+		}
+	}
+	return steps
 }
 
 // A program that renames every configuration but its own, as Cilium does, and does not give
