@@ -49,6 +49,7 @@ const (
 // cause, with a plugin's CNI error code, in reach of errors.As.
 type Failure struct {
 	Pod       plan.Pod
+	Sandbox   string // names what has no pod
 	Network   string
 	Interface string
 	Verb      string // ADD, DEL, CHECK
@@ -56,7 +57,11 @@ type Failure struct {
 }
 
 func (f *Failure) Error() string {
-	return fmt.Sprintf("pod %s: network %s (interface %s): %s: %v", f.Pod, f.Network, f.Interface, f.Verb, f.Err)
+	whose := "pod " + f.Pod.String()
+	if f.Pod.Name == "" && f.Sandbox != "" {
+		whose = "sandbox " + f.Sandbox
+	}
+	return fmt.Sprintf("%s: network %s (interface %s): %s: %v", whose, f.Network, f.Interface, f.Verb, f.Err)
 }
 
 func (f *Failure) Unwrap() error { return f.Err }
@@ -154,5 +159,5 @@ func (r Record) HasPrimary() bool {
 
 func (r Record) failure(i int, verb string, err error) error {
 	a := r.Plan.Attachments[i]
-	return &Failure{Pod: r.Plan.Pod, Network: a.Network, Interface: a.Interface, Verb: verb, Err: err}
+	return &Failure{Pod: r.Plan.Pod, Sandbox: r.Sandbox.ContainerID, Network: a.Network, Interface: a.Interface, Verb: verb, Err: err}
 }

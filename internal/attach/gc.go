@@ -17,13 +17,9 @@ import (
 // listed its attachments before it added them.
 const gcGrace = time.Minute
 
-// One GC gives back gcResults of libcni's results; the rest is for the next, and for the
-// networks' own GC. A network that has failed gcFailures times is not tried any more, so
-// that one whose plugin is gone does not hold up the others.
-const (
-	gcResults  = 200
-	gcFailures = 20
-)
+// gcResults is how many of libcni's results one GC gives back. The rest is for the next,
+// and for the networks' own GC.
+const gcResults = 200
 
 // GC gives back what the runtime no longer knows. valid are the runtime's
 // attachments of our own network; every sandbox that has none there and is not
@@ -35,7 +31,8 @@ const (
 // names a sandbox without a record, which other networks it has is not known: the
 // primary network alone collects then; where that is not known either (nil), none does.
 func (e *Engine) GC(ctx context.Context, primary *cniconf.Config, valid []types.GCAttachment) error {
-	stale := errors.Join(e.detachStale(ctx, valid), e.collectStale(ctx, valid))
+	stuck := Stuck{}
+	stale := errors.Join(e.detachStale(ctx, valid, stuck), e.collectStale(ctx, valid, stuck))
 	lock, err := e.Ledger.LockAll(ctx)
 	if err != nil {
 		return errors.Join(stale, fmt.Errorf("no network collects its garbage: %w", err))
@@ -47,6 +44,9 @@ func (e *Engine) GC(ctx context.Context, primary *cniconf.Config, valid []types.
 	}
 	failed := []error{stale}
 	for _, name := range inUse.order {
+		if stuck.gaveUp(name) {
+			continue // it would take the time of the others
+		}
 		if inUse.stranger != "" && name != primary.Name() {
 			e.Log.Info("a network does not collect its garbage, because the attachments of a sandbox are not known", "network", name, "sandbox", inUse.stranger)
 			continue
@@ -60,7 +60,7 @@ func (e *Engine) GC(ctx context.Context, primary *cniconf.Config, valid []types.
 
 // detachStale deletes the sandboxes that the runtime does not know, each under its
 // own lock, because delegates of a killed ADD may still run.
-func (e *Engine) detachStale(ctx context.Context, valid []types.GCAttachment) error {
+func (e *Engine) detachStale(ctx context.Context, valid []types.GCAttachment, stuck Stuck) error {
 	all, err := e.Ledger.All()
 	if err != nil {
 		return err
@@ -73,19 +73,20 @@ func (e *Engine) detachStale(ctx context.Context, valid []types.GCAttachment) er
 	}
 	var failed []error
 	for _, l := range all {
-		if _, known := interfaceOf(valid, l.ContainerID); !known && l.Err == nil && old(l.Record) {
-			_, err := e.detachIdle(ctx, l.ContainerID, old)
-			failed = append(failed, err)
+		if _, known := interfaceOf(valid, l.ContainerID); !known && l.Err == nil && !stuck.Holds(l.Record) && old(l.Record) {
+			failed = append(failed, stuck.Try(ctx, l.Record, func(ctx context.Context) error {
+				_, err := e.detachIdle(ctx, l.ContainerID, old)
+				return err
+			}))
 		}
 	}
 	return errors.Join(failed...)
 }
 
 // collectStale does the same for what is left in libcni's cache alone, devices excepted.
-func (e *Engine) collectStale(ctx context.Context, valid []types.GCAttachment) error {
+func (e *Engine) collectStale(ctx context.Context, valid []types.GCAttachment, stuck Stuck) error {
 	var failed []error
 	left := gcResults
-	failures := map[string]int{} // by network
 	for rec, err := range e.Ledger.Results() {
 		if err != nil {
 			return errors.Join(append(failed, err)...)
@@ -93,17 +94,16 @@ func (e *Engine) collectStale(ctx context.Context, valid []types.GCAttachment) e
 		if left == 0 || ctx.Err() != nil {
 			break
 		}
-		network := rec.Plan.Attachments[0].Network
-		if _, known := interfaceOf(valid, rec.Sandbox.ContainerID); known || len(rec.Devices()) > 0 || failures[network] == gcFailures {
+		if _, known := interfaceOf(valid, rec.Sandbox.ContainerID); known || len(rec.Devices()) > 0 || stuck.Holds(rec) {
 			continue
 		}
-		switch tried, err := e.collectResult(ctx, rec); {
-		case err != nil:
-			failed = append(failed, err)
-			failures[network]++
-		case tried:
-			left--
-		}
+		failed = append(failed, stuck.Try(ctx, rec, func(ctx context.Context) error {
+			tried, err := e.collectResult(ctx, rec)
+			if tried && err == nil {
+				left--
+			}
+			return err
+		}))
 	}
 	return errors.Join(failed...)
 }

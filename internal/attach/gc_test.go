@@ -359,6 +359,42 @@ func TestI5_GCOfVeryManyResults(t *testing.T) {
 	}
 }
 
+// A network that hangs takes its time once: the records and results of others are given back
+// in the time that one GC has, and their networks collect.
+func TestI5_GCOfANetworkThatHangs(t *testing.T) {
+	for name, recorded := range map[string]bool{"records": true, "results": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				const each = 10
+				for i := range 2 * each {
+					sb := attach.Sandbox{ContainerID: fmt.Sprintf("pod-%03d", i), NetNS: fmt.Sprintf("/run/netns/pod-%03d", i)}
+					a := network("stuck", "net1", "")
+					if i >= each {
+						a = network("works", "net1", "")
+					}
+					r.host.AddNetNS(sb.NetNS)
+					r.mustAdd(sb, planOf(sb, a))
+					if !recorded {
+						r.host.DropRecord(sb.ContainerID)
+					}
+					r.host.RemoveNetNS(sb.NetNS)
+				}
+				r.mustAdd(pod2, planOf(pod2, network("works", "net1", "")))
+				r.host.On("DEL stuck", fakehost.Slow(time.Hour))
+				r.host.Delegates()
+				r.later(time.Hour)
+				ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+				defer cancel()
+				_ = r.GC(ctx, nil, valid("pod-2"))
+				ran := r.host.Delegates()
+				same(t, "1 hung, 10 given back, 1 collected", fmt.Sprintf("%d hung, %d given back, %d collected",
+					strings.Count(ran, "DEL stuck"), strings.Count(ran, "DEL works"), strings.Count(ran, "GC works")))
+			})
+		})
+	}
+}
+
 // Whoever owns a sandbox, a caller that is certain collects it; what has a namespace, or is
 // being worked on, stays.
 func TestI5_Collect(t *testing.T) {

@@ -66,6 +66,14 @@ const (
 	pacePause = 50 * time.Millisecond
 )
 
+// rests is how many times as long as a look the rest after it is, at least.
+const rests = 4
+
+// rested is when the next look is due after one that began then and has ended now.
+func rested(begin time.Time, every time.Duration) time.Time {
+	return begin.Add(max(every, (1+rests)*time.Since(begin)))
+}
+
 // pacer counts files.
 type pacer int
 

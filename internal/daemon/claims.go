@@ -30,11 +30,28 @@ func (p *publisher) publishClaims(pod plan.Pod, byClaim map[string][]plan.ClaimS
 	if p.claims == nil || p.running == nil || p.running.Err() != nil {
 		return
 	}
-	ctx := p.running
 	for claim, devices := range byClaim {
+		key := pod.String() + " " + claim
+		older := p.writing[key]
+		if older != nil {
+			older.cancel()
+		}
+		ctx, cancel := context.WithCancel(p.running)
+		mine := &publication{pod: pod, cancel: cancel, ended: make(chan struct{})}
+		p.writing[key] = mine
 		p.workers.Go(func() {
+			defer cancel()
+			defer close(mine.ended)
+			if older != nil {
+				<-older.ended // what it has sent must not come after this
+			}
 			if err := p.publishClaim(ctx, pod, claim, devices); err != nil && ctx.Err() == nil {
 				p.log.Warn("the status of a resource claim cannot be written", "pod", pod.String(), "claim", claim, "error", err)
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.writing[key] == mine {
+				delete(p.writing, key)
 			}
 		})
 	}

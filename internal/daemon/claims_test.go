@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -85,7 +86,7 @@ func TestI5_ClaimStatusOfARecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				claims := &fakeClaims{fail: c.fail, claims: map[string][]plan.ClaimStatus{}}
-				p := &publisher{claims: claims, log: slog.New(slog.DiscardHandler), running: t.Context()}
+				p := &publisher{claims: claims, log: slog.New(slog.DiscardHandler), running: t.Context(), writing: map[string]*publication{}}
 				p.publishClaims(rec.Plan.Pod, claimStatus(rec))
 				p.workers.Wait()
 				if diff := cmp.Diff(c.want, claims.claims); diff != "" || claims.tries != c.tries {
@@ -104,6 +105,24 @@ func TestI5_ClaimStatusAfterAnUnplug(t *testing.T) {
 	if diff := cmp.Diff(want, claimChange(before, now)); diff != "" || len(want["a"]) != 1 {
 		t.Error(want, diff)
 	}
+}
+
+// TestI5_ClaimStatusInOrder: what could not be written at once does not come after what is
+// so since.
+func TestI5_ClaimStatusInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		claims := &fakeClaims{claims: map[string][]plan.ClaimStatus{}, fail: []error{gather.ErrNotYet, gather.ErrNotYet}}
+		p := &publisher{claims: claims, log: slog.New(slog.DiscardHandler), running: t.Context(), writing: map[string]*publication{}}
+		before, now := threeDevices(), threeDevices()
+		now.Plan.Attachments, now.Outcomes = now.Plan.Attachments[:1], now.Outcomes[:1]
+		p.publishClaims(before.Plan.Pod, claimStatus(before))
+		time.Sleep(100 * time.Millisecond)
+		p.publishClaims(now.Plan.Pod, claimChange(before, now))
+		p.workers.Wait()
+		if diff := cmp.Diff(map[string][]plan.ClaimStatus{"app/web a": {}, "app/web b": {}}, claims.claims); diff != "" || len(p.writing) > 0 {
+			t.Error(diff, p.writing)
+		}
+	})
 }
 
 // TestI5_ClaimStatusAfterAReport: it is written where the key asks for it, from the record.

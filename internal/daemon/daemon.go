@@ -134,7 +134,7 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.metrics.watch(d)
-	d.publisher = &publisher{cluster: o.Cluster, log: o.Log, metrics: d.metrics, gone: d.gone, pending: map[string]*publication{}}
+	d.publisher = &publisher{cluster: o.Cluster, log: o.Log, metrics: d.metrics, gone: d.gone, load: records.Load, pending: map[string]*publication{}, writing: map[string]*publication{}}
 	d.followPods()
 	if o.Claims != nil { // a nil Claims must not become a gather.Devices that is not nil
 		d.gatherer.Claims = o.Claims

@@ -30,6 +30,7 @@ type inventory struct {
 	mu       sync.Mutex
 	counting chan struct{} // closed at the count's end; nil where none is under way
 	last     *count        // nil before the first
+	next     time.Time     // when one may begin
 }
 
 // count is what was counted.
@@ -81,6 +82,11 @@ func (i *inventory) Collect(all chan<- prometheus.Metric) {
 func (i *inventory) count() *count {
 	i.mu.Lock()
 	ended := i.counting
+	begin := time.Now()
+	if ended == nil && begin.Before(i.next) {
+		defer i.mu.Unlock()
+		return i.last
+	}
 	if ended == nil {
 		ended = make(chan struct{})
 		i.counting = ended
@@ -88,6 +94,9 @@ func (i *inventory) count() *count {
 			c := i.daemon.count()
 			i.mu.Lock()
 			i.last, i.counting = c, nil
+			if time.Since(begin) > countPatience {
+				i.next = rested(begin, 0)
+			}
 			i.mu.Unlock()
 			close(ended)
 		}()

@@ -80,6 +80,7 @@ func (s *strays) plug(ctx context.Context, sb attach.Sandbox, p plan.Plan, late 
 		if err != nil {
 			return all, err
 		}
+		s.recordedNow(p.Pod, sb.ContainerID)
 		entries, err := netspec.Entries(a.Network, a.Interface, result, netspec.EntryOptions{})
 		if err != nil {
 			return all, fmt.Errorf("pod %s: %w", p.Pod, err)

@@ -159,7 +159,11 @@ func (d *Daemon) handleDelegate(w http.ResponseWriter, r *http.Request) {
 			if err := d.admit(ctx, placeOf(r)); err != nil {
 				return nil, err
 			}
-			return engine.Plug(ctx, sb, pod, a)
+			result, err := engine.Plug(ctx, sb, pod, a)
+			if err == nil {
+				d.recordedNow(pod, sb.ContainerID)
+			}
+			return result, err
 		case "DEL":
 			return nil, engine.Unplug(ctx, sb, pod, a)
 		case "CHECK":
@@ -192,5 +196,9 @@ func (d *Daemon) delegated(inv shim.Invocation, attributes *api.DelegateInterfac
 			}
 		}
 	}
-	return plan.Single(d.Config, call, conf, selected)
+	cfg, err := d.standingConfig()
+	if err != nil {
+		return plan.Attachment{}, plan.Pod{}, err
+	}
+	return plan.Single(cfg, call, conf, selected)
 }

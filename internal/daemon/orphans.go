@@ -66,7 +66,7 @@ func (o *orphans) look(ctx context.Context) error {
 	}
 	l := orphanLook{
 		orphans: o, evidence: audit.Evidence{At: time.Now()}, cached: audit.ByName(o.Cluster.Pods()),
-		ours: map[string]bool{}, found: map[attach.Origin]int{}, told: map[string]bool{},
+		ours: map[string]bool{}, found: map[attach.Origin]int{}, told: map[string]bool{}, stuck: attach.Stuck{},
 	}
 	l.askRuntime(ctx)
 	if err := errors.Join(l.files(ctx), l.results(ctx)); err != nil {
@@ -149,6 +149,7 @@ type orphanLook struct {
 	found    map[attach.Origin]int
 	named    []string
 	told     map[string]bool
+	stuck    attach.Stuck
 	pace     pacer
 }
 
@@ -233,9 +234,16 @@ func (l *orphanLook) judge(ctx context.Context, rec attach.Record) error {
 	case l.Config.Orphans == orphansDryRun:
 		outcome = "it is left, by the key \"orphans\""
 		l.found[rec.Origin]++
+	case l.engine != nil && l.stuck.Holds(rec):
+		l.found[rec.Origin]++
+		return nil // by the next look, perhaps
 	case l.engine != nil:
 		begin := time.Now()
-		tried, err := l.engine.Collect(ctx, rec)
+		tried := false
+		err := l.stuck.Try(ctx, rec, func(ctx context.Context) (err error) {
+			tried, err = l.engine.Collect(ctx, rec)
+			return err
+		})
 		if !tried {
 			return nil // gone already, or somebody works on it
 		}

@@ -29,19 +29,30 @@ type publisher struct {
 	claims  Claims // nil where their status is not written
 	log     *slog.Logger
 	metrics *metrics
-	gone    func(netns string) bool // tells a namespace that is gone for certain
+	gone    func(netns string) bool                         // tells a namespace that is gone for certain
+	load    func(containerID string) (attach.Record, error) // one record as it is now
 
 	mu      sync.Mutex
 	running context.Context // nil before start
 	pending map[string]*publication
+	writing map[string]*publication // of claims
 	workers sync.WaitGroup
 }
 
-type publication struct{ cancel context.CancelFunc }
+// publication is what is being written of one object.
+type publication struct {
+	pod    plan.Pod
+	cancel context.CancelFunc
+	ended  chan struct{}
+	// waiting are told of the end: whoever wants this written, or an older one that it has
+	// taken the place of.
+	waiting []chan<- error
+}
 
 var errNotRunning = errors.New("the publisher has stopped")
 
-// publish starts writing and returns where the end will be told.
+// publish starts writing and returns where the end will be told. Who waits for an older
+// status of the same pod is told of this one's end.
 func (p *publisher) publish(pod plan.Pod, text string) <-chan error {
 	done := make(chan error, 1)
 	p.mu.Lock()
@@ -54,18 +65,24 @@ func (p *publisher) publish(pod plan.Pod, text string) <-chan error {
 		done <- errNotRunning
 		return done
 	}
+	ctx, cancel := context.WithCancel(p.running)
+	mine := &publication{pod: pod, cancel: cancel, waiting: []chan<- error{done}}
 	if older := p.pending[pod.String()]; older != nil {
 		older.cancel()
+		if older.pod == pod {
+			mine.waiting = append(mine.waiting, older.waiting...)
+			older.waiting = nil
+		}
 	}
-	ctx, cancel := context.WithCancel(p.running)
-	mine := &publication{cancel}
 	p.pending[pod.String()] = mine
 	p.workers.Go(func() {
 		defer cancel()
 		err := p.write(ctx, pod, text)
-		done <- err
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		for _, waiter := range mine.waiting {
+			waiter <- err
+		}
 		if p.pending[pod.String()] == mine {
 			delete(p.pending, pod.String())
 		}
@@ -90,7 +107,9 @@ func (p *publisher) whole(pod plan.Pod) {
 
 func (p *publisher) write(ctx context.Context, pod plan.Pod, text string) error {
 	err := p.cluster.PatchStatus(ctx, p.target(pod), text)
-	p.metrics.published(err)
+	if ctx.Err() == nil { // else a newer one, or the next daemon, writes it
+		p.metrics.published(err)
+	}
 	if err != nil && ctx.Err() == nil {
 		p.log.Warn("the network-status cannot be written", "pod", pod.String(), "error", err)
 	}
@@ -133,8 +152,9 @@ func (p *publisher) run(ctx context.Context, recorded func(context.Context) ([]a
 			if now.Before(next) || p.cluster.Problem() != "" {
 				continue
 			}
-			next = now.Add(republish)
+			begin := time.Now()
 			all, err := recorded(ctx)
+			next = rested(begin, republish)
 			if err != nil && ctx.Err() == nil {
 				p.log.Error("the ledger cannot be read", "error", err)
 			}
@@ -159,6 +179,13 @@ func (p *publisher) catchUp(now time.Time, records []attach.Record) {
 		}
 		pod, ok := p.cluster.Cached(rec.Plan.Pod.Namespace, rec.Plan.Pod.Name)
 		if !ok || !pod.Static && pod.UID != rec.Plan.Pod.UID {
+			continue
+		}
+		if says(pod, flatten(attach.StatusEntries(rec))) {
+			continue
+		}
+		rec, err := p.load(rec.Sandbox.ContainerID) // networks may have come and gone since it was read
+		if err != nil || rec.State != attach.Attached {
 			continue
 		}
 		if entries := flatten(attach.StatusEntries(rec)); !says(pod, entries) {

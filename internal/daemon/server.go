@@ -302,9 +302,7 @@ func (d *Daemon) handleReport(w http.ResponseWriter, r *http.Request) {
 // attached follows up an ADD that succeeded, and returns where the end of writing its
 // pod's status will be told.
 func (d *Daemon) attached(r api.Report) <-chan error {
-	if d.hotplug != nil {
-		d.hotplug.Attached(plan.Pod(r.Pod), r.ContainerID)
-	}
+	d.recordedNow(plan.Pod(r.Pod), r.ContainerID)
 	d.publishClaims(r.ContainerID)
 	// A pod whose earlier sandbox lacked networks, and who was told so by an earlier daemon,
 	// lacks nothing now. With hotplug that is reconciled anyway.
@@ -312,6 +310,13 @@ func (d *Daemon) attached(r api.Report) <-chan error {
 		d.publisher.whole(pod.Pod)
 	}
 	return d.publisher.publish(plan.Pod(r.Pod), netspec.FormatStatus(shim.Entries(r)))
+}
+
+// recordedNow tells hotplug, where it is on, whose a sandbox is that has a record now.
+func (d *Daemon) recordedNow(pod plan.Pod, containerID string) {
+	if d.hotplug != nil {
+		d.hotplug.Attached(pod, containerID)
+	}
 }
 
 func (d *Daemon) addedEvents(r api.Report) {

@@ -187,6 +187,25 @@ func TestT19NewerStatus(t *testing.T) {
 	})
 }
 
+// TestT19NewerStatusOfTheSamePod: who waits for the older one is told of the newer one's
+// end, and nothing has failed.
+func TestT19NewerStatusOfTheSamePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := publish(t)
+		p.slow(2 * time.Second)
+		older := p.report(t.Context(), attached("web"))
+		time.Sleep(time.Second)
+		newer := p.report(t.Context(), attached("web"))
+		p.Same("published", []bool{true, true}, []bool{(<-older).Published, (<-newer).Published})
+		p.Same("written", []string{"app/web u"}, p.patched())
+		w := httptest.NewRecorder()
+		p.d.metrics.handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+		if text := w.Body.String(); !strings.Contains(text, `multus_status_patches_total{outcome="failed"} 0`) || !strings.Contains(text, `multus_status_patches_total{outcome="ok"} 1`) {
+			t.Errorf("the metrics:\n%s", text)
+		}
+	})
+}
+
 // TestT9PublisherStops: what is not written by then is left to the next daemon.
 func TestT9PublisherStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

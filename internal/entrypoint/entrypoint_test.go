@@ -157,7 +157,7 @@ func TestC1_2ConfigurationOfEachFlagSet(t *testing.T) {
 			conf(all + `,"namespaceIsolation":true,"globalNamespaces":"default,shared"}`),
 		},
 		"policy": {
-			[]string{"--isolate-default-network", "--allowed-namespaces=infra", "--allowed-plugins=macvlan,static", "--multus-log-format=json"},
+			[]string{"--isolate-default-network", "--allowed-namespaces=infra", "--allowed-plugins=macvlan, static", "--multus-log-format=json"},
 			conf(all + `,"isolateDefaultNetwork":true,"allowedPlugins":["macvlan","static"],"allowedNamespaces":["infra"],"logFormat":"json"}`),
 		},
 		"quiet":             {[]string{"--multus-log-to-stderr=false"}, conf(all + `,"logToStderr":false}`)},
@@ -283,6 +283,23 @@ func TestC1_2CopiedFile(t *testing.T) {
 	p.Must(err)
 	p.Same("the kubeconfig's folder", "drwx------", folder.Mode().String())
 	p.Same("left behind", []string{"-rwxr-xr-x bin/multus", "-rw------- net.d/10-aws.conflist", "-rw------- net.d/multus.d/multus.kubeconfig"}, p.tree())
+}
+
+// TestI4_FlagsBesideACopiedFile: those that have no effect there are told of.
+func TestI4_FlagsBesideACopiedFile(t *testing.T) {
+	p := newPod(t)
+	p.write("70-multus.conf", `{"cniVersion":"0.3.1","name":"m","type":"multus","delegates":[{"type":"bridge","name":"b"}]}`)
+	stop := p.start("--multus-conf-file="+p.at("70-multus.conf"), "--cleanup-config-on-exit", "--allowed-plugins=bridge", "--namespace-isolation")
+	p.until("net.d/70-multus.conf")
+	p.Must(stop())
+	for _, want := range []string{
+		`flag --allowed-plugins has no effect, because --multus-conf-file names a file: set the key \"allowedPlugins\" there`,
+		`flag --namespace-isolation has no effect, because --multus-conf-file names a file: set the key \"namespaceIsolation\" there`,
+	} {
+		if !strings.Contains(p.log.String(), want) {
+			t.Errorf("the log does not say %s:\n%s", want, p.log.String())
+		}
+	}
 }
 
 // TestC1_2CredentialsFollow: a token lives for an hour, a CA for years, and a kubeconfig

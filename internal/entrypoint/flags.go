@@ -2,6 +2,7 @@ package entrypoint
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -104,7 +105,11 @@ var places = map[string]place{
 // jsonValue is a flag's value as its key takes it.
 func jsonValue(f *pflag.Flag) json.RawMessage {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
-		return cniconf.Quote(list.GetSlice())
+		names := list.GetSlice()
+		for i := range names {
+			names[i] = strings.TrimSpace(names[i])
+		}
+		return cniconf.Quote(names)
 	}
 	if f.Value.Type() == "bool" {
 		return json.RawMessage(f.Value.String())

@@ -30,6 +30,9 @@ func (f *Flags) Run(ctx context.Context, cluster Cluster, log *slog.Logger) erro
 	for _, w := range warnings {
 		log.Warn(string(w))
 	}
+	if cfg.MultusConfigFile != config.AutoConfigFile {
+		f.warnOfIdle(log)
+	}
 	if f.restartCRIO {
 		log.Warn("flag --restart-crio has no effect: " + places["restart-crio"].why)
 	}
@@ -53,6 +56,18 @@ func (f *Flags) Run(ctx context.Context, cluster Cluster, log *slog.Logger) erro
 	}
 	group.Go(func() error { return watcher.Run(ctx) })
 	return group.Wait()
+}
+
+// warnOfIdle tells of flags that stand for keys of the generated configuration, where a file
+// is copied in its place.
+func (f *Flags) warnOfIdle(log *slog.Logger) {
+	f.set.Visit(func(flag *pflag.Flag) {
+		switch key := places[flag.Name].key; key {
+		case "", "multusConfigFile", "cniConfigDir", "cleanupConfigOnExit", "multusMasterCNI": // of the last the parser tells
+		default:
+			log.Warn(fmt.Sprintf("flag --%s has no effect, because --multus-conf-file names a file: set the key %q there", flag.Name, key))
+		}
+	})
 }
 
 // folders looks for what must be there, and makes the folder of named networks.

@@ -37,7 +37,7 @@ func Diff(selections []netspec.Selection, rec attach.Record) Change {
 		if s.Interface == "" {
 			continue
 		}
-		if d.taken[s.Interface] {
+		if d.taken[s.Interface] || d.others(s.Interface) {
 			c.Wrong = append(c.Wrong, netspec.Problem{
 				Element: i + 1, Network: s.Ref().String(), Key: "interface",
 				Wrong: fmt.Sprintf("the interface name %q is already that of another network", s.Interface), Right: "a name of its own",
@@ -81,6 +81,14 @@ type differ struct {
 	taken map[string]bool // names of interfaces
 	of    []int           // the attachment of each element, by index
 	used  map[int]bool    // attachments that stay, by index
+}
+
+// others tells that an interface belongs to what the pod does not select: its primary
+// network, or one of the node.
+func (d *differ) others(ifName string) bool {
+	return slices.ContainsFunc(d.rec.Plan.Attachments, func(a plan.Attachment) bool {
+		return a.Interface == ifName && a.Role != plan.Secondary && a.Role != plan.Plugged && a.Role != plan.Auxiliary
+	})
 }
 
 // named finds the attachment of an element that names its interface. What /delegate

@@ -22,29 +22,21 @@ func (r *Reconciler) reconcile(ctx context.Context, n name) (again bool) {
 		r.forget(n)
 		return false
 	}
-	state := r.state(n, pod.UID, true)
+	state := r.state(n, pod.UID)
 	rec, found, err := r.newest(pod.Pod)
 	if err != nil {
 		r.Log.Error("the ledger cannot be read", "pod", pod.String(), "error", err)
 		return true
 	}
-	r.mu.Lock()
-	state.tried = pod.Annotations[netspec.AnnotationNetworks]
-	if found {
-		state.missed = time.Time{}
-	} else if state.missed.IsZero() {
-		state.missed = time.Now()
-	}
-	missed := state.missed
-	r.mu.Unlock()
+	missed := r.miss(state, pod, !found || rec.State != attach.Attached)
 	t := &turn{Reconciler: r, pod: pod, state: state, before: rec, rec: rec}
 	t.status, _ = netspec.ParseStatus(pod.Annotations[netspec.AnnotationStatus])
 	var problems []netspec.Problem
 	t.selections, problems = netspec.ParseSelections(pod.Annotations[netspec.AnnotationNetworks], pod.Namespace)
 	switch {
 	case !found:
-		// One without a status has not begun. Others get a turn after the search.
-		if len(t.status) > 0 && r.sandboxes.searched(missed) {
+		// Others get a turn after the next look through the ledger.
+		if r.sandboxes.searched(missed) {
 			t.withoutRecord()
 		}
 		return false
@@ -57,7 +49,27 @@ func (r *Reconciler) reconcile(ctx context.Context, n name) (again bool) {
 		t.reject(fmt.Sprintf("pod %s: Multus v4 attached the network %s, and whether the pod selects it is not known here: make the pod anew", pod, unknown(rec)))
 		return false
 	}
-	return t.run(ctx, Diff(t.selections, rec))
+	again = t.run(ctx, Diff(t.selections, rec))
+	if t.gone { // there is a DEL, or a sandbox that nobody has told of
+		r.miss(state, pod, true)
+	}
+	return again
+}
+
+// miss notes whether the pod's sandbox is missed, and returns since when.
+func (r *Reconciler) miss(s *state, pod gather.Pod, missed bool) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.tried = pod.Annotations[netspec.AnnotationNetworks]
+	says := s.tried + "\n" + pod.Annotations[netspec.AnnotationStatus]
+	switch {
+	case !missed:
+		s.missed = time.Time{}
+	case s.missed.IsZero() || s.says != says:
+		s.missed = time.Now()
+	}
+	s.says = says
+	return s.missed
 }
 
 // turn is one pod's turn.
@@ -87,17 +99,20 @@ func (t *turn) run(ctx context.Context, c Change) (again bool) {
 			return true // the cache will follow
 		}
 	}
+	stays := map[string]bool{}
 	for _, a := range c.Detach {
-		t.detach(ctx, a)
+		stays[a.Interface] = !t.detach(ctx, a)
 	}
 	for _, j := range c.Attach {
 		if t.gone || ctx.Err() != nil {
 			break
 		}
-		t.attach(ctx, j)
+		if !stays[j.Interface] {
+			t.attach(ctx, j)
+		}
 	}
 	if t.gone {
-		return false // there is a DEL, or a new sandbox
+		return false
 	}
 	for _, p := range c.Wrong {
 		t.fail(p.Element, fmt.Sprintf("pod %s: %s", t.pod, p), ReasonRejected)
@@ -118,9 +133,9 @@ func (t *turn) current(ctx context.Context) (bool, error) {
 		live.Annotations[netspec.AnnotationNetworks] == t.pod.Annotations[netspec.AnnotationNetworks], err
 }
 
-func (t *turn) detach(ctx context.Context, a plan.Attachment) {
+func (t *turn) detach(ctx context.Context, a plan.Attachment) (ok bool) {
 	if t.gone {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.DelTimeout)
 	defer cancel()
@@ -129,14 +144,15 @@ func (t *turn) detach(ctx context.Context, a plan.Attachment) {
 	if err != nil {
 		t.Count(Detach, Failed)
 		t.fail(0, err.Error(), ReasonFailedRemoval)
-		return
+		return false
 	}
 	if t.gone = len(rec.Plan.Attachments) == 0; t.gone {
-		return
+		return true
 	}
 	t.Count(Detach, OK)
 	t.Log.Info("detached", "pod", t.pod.String(), "network", a.Network, "interface", a.Interface)
 	t.Cluster.Note(t.pod.Pod, ReasonRemoved, fmt.Sprintf("Remove %s from %s", a.Interface, a.Network))
+	return true
 }
 
 func (t *turn) attach(ctx context.Context, j Joining) {
@@ -200,8 +216,8 @@ func (t *turn) fail(element int, message, reason string) {
 func (t *turn) reject(why string) {
 	t.mu.Lock()
 	annotation := t.pod.Annotations[netspec.AnnotationNetworks]
-	told := t.state.rejected == annotation
-	t.state.rejected = annotation
+	told := t.state.rejected != nil && *t.state.rejected == annotation
+	t.state.rejected = &annotation
 	t.mu.Unlock()
 	if !told {
 		t.Log.Error("a change of a running pod's networks is rejected", "pod", t.pod.String(), "error", why)
@@ -210,8 +226,11 @@ func (t *turn) reject(why string) {
 }
 
 // withoutRecord rejects a change of a pod that runs in a sandbox of which the ledger
-// knows nothing. Its status tells what it has.
+// knows nothing. Its status tells what it has; one without a status has not begun.
 func (t *turn) withoutRecord() {
+	if len(t.status) == 0 {
+		return
+	}
 	has := map[string]int{}
 	for _, e := range t.status {
 		has[e.Name]++
@@ -262,8 +281,7 @@ func names(entries []netspec.StatusEntry, ifName string) bool {
 func (t *turn) report(ctx context.Context) {
 	differs := strings.Join(t.failed, "\n")
 	t.mu.Lock()
-	t.state.differences, t.state.optional, t.state.rejected = len(t.failed), t.optional, ""
-	t.state.known = t.state.known || len(t.selections) == 0 // it is asked what is known of pods with networks alone
+	t.state.differences, t.state.optional, t.state.rejected = len(t.failed), t.optional, nil
 	said := t.state.known && t.state.told == differs
 	t.mu.Unlock()
 	if said {

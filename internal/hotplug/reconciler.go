@@ -25,8 +25,13 @@ const (
 const (
 	// workers is how many pods are worked on at once.
 	workers = 8
-	// look is how often all pods are compared with the ledger.
-	look = time.Minute
+	// look is how often all pods are compared with the ledger. One that takes long is
+	// followed by a rest that is rests times as long.
+	look  = time.Minute
+	rests = 4
+	// fresh is how long a pod may lack a sandbox before one is looked for: its ADD may be
+	// under way, and its report.
+	fresh = 10 * time.Second
 	// What failed is tried again after firstPause, then twice as long each time, up to lastPause.
 	firstPause, lastPause = time.Second, 2 * time.Minute
 	// reportTimeout bounds the writing of a pod's condition.
@@ -105,6 +110,7 @@ type Reconciler struct {
 	mu     sync.Mutex
 	queue  workqueue.TypedDelayingInterface[name] // nil before Run
 	states map[name]*state
+	begun  bool // the pods that are older than this process have their states
 }
 
 // name is a pod's namespace and name: the queue is one of names, and who has the name is
@@ -118,10 +124,12 @@ type state struct {
 	// process.
 	told  string
 	known bool
-	// rejected is the annotation whose rejection was told.
-	rejected string
-	// missed is when no sandbox of it was found; zero when one was.
+	// rejected is the annotation whose rejection was told; nil for none.
+	rejected *string
+	// missed is since when no sandbox of it is found; zero where one is. It begins anew
+	// when the pod says something else.
 	missed time.Time
+	says   string
 	// tried is the annotation that was last worked on. It has no turn before next, where
 	// some of it failed.
 	tried string
@@ -134,7 +142,7 @@ type state struct {
 // New makes a Reconciler, which does nothing until Run.
 func New(o Options) *Reconciler {
 	return &Reconciler{
-		Options: o, sandboxes: sandboxes{wanted: true}, states: map[name]*state{},
+		Options: o, states: map[name]*state{},
 		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[name](firstPause, lastPause),
 	}
 }
@@ -202,21 +210,10 @@ func (r *Reconciler) Differences() (all, optional int) {
 func (r *Reconciler) lookAround(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for next, first := time.Now(), true; ; {
+	for next := time.Now(); ; {
 		if now := time.Now(); !now.Before(next) && r.Cluster.Problem() == "" {
-			pods := r.Cluster.Pods()
-			for i := 0; first && i < len(pods); i++ {
-				r.state(nameOf(pods[i]), pods[i].UID, false)
-			}
-			r.sandboxes.retain(pods)
-			err := r.sandboxes.search(now, func() ([]attach.Record, error) { return r.Records(ctx) })
-			if err != nil && ctx.Err() == nil {
-				r.Log.Error("the ledger cannot be read", "error", err)
-			}
-			for _, pod := range pods {
-				r.Changed(pod.Namespace, pod.Name)
-			}
-			next, first = time.Now().Add(look), false
+			r.lookOnce(ctx, now)
+			next = now.Add(max(look, (1+rests)*time.Since(now)))
 		}
 		select {
 		case <-ctx.Done():
@@ -224,6 +221,51 @@ func (r *Reconciler) lookAround(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+func (r *Reconciler) lookOnce(ctx context.Context, now time.Time) {
+	pods := r.Cluster.Pods()
+	r.begin(pods)
+	r.sandboxes.retain(pods)
+	if r.missing(now) {
+		all, err := r.Records(ctx)
+		if err == nil {
+			r.sandboxes.found(now, all)
+		} else if ctx.Err() == nil {
+			r.Log.Error("the ledger cannot be read", "error", err)
+		}
+	}
+	for _, pod := range pods {
+		r.Changed(pod.Namespace, pod.Name)
+	}
+}
+
+// begin makes the states of the pods that are older than this process.
+func (r *Reconciler) begin(pods []gather.Pod) {
+	r.mu.Lock()
+	begun := r.begun
+	r.mu.Unlock()
+	for i := 0; !begun && i < len(pods); i++ {
+		r.state(nameOf(pods[i]), pods[i].UID)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begun = true
+}
+
+// missing tells whether the ledger has to be looked through, as it has at first.
+func (r *Reconciler) missing(now time.Time) bool {
+	if !r.sandboxes.searched(time.Time{}) {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.states {
+		if !s.missed.IsZero() && now.Sub(s.missed) >= fresh && !r.sandboxes.searched(s.missed) {
+			return true
+		}
+	}
+	return false
 }
 
 func nameOf(pod gather.Pod) name { return name{pod.Namespace, pod.Name} }
@@ -269,14 +311,14 @@ func (r *Reconciler) pause(n name, pause time.Duration) {
 	}
 }
 
-// state is that of the pod with this UID; a predecessor's is forgotten. known is for a
-// pod that is new here.
-func (r *Reconciler) state(n name, uid string, known bool) *state {
+// state is that of the pod with this UID; a predecessor's is forgotten. Nothing was said yet
+// of a pod that is younger than this process.
+func (r *Reconciler) state(n name, uid string) *state {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.states[n]
 	if s == nil || s.uid != uid {
-		s = &state{uid: uid, known: known}
+		s = &state{uid: uid, known: r.begun}
 		r.states[n] = s
 	}
 	return s

@@ -2,6 +2,7 @@ package hotplug
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,6 +237,19 @@ func TestI5_Forbidden(t *testing.T) {
 	})
 }
 
+// Also one that takes everything away.
+func TestI5_ForbiddenToDetach(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.selects("a@x1", now)
+		r.stop()
+		r.hot.Forbidden = "no host"
+		r.start()
+		r.cluster.heard()
+		r.selects("", 5*time.Minute)
+		r.heard("InterfaceAddRejected ns/web: pod ns/web: a change of the networks of a running pod has no effect here: no host")
+	})
+}
+
 // Without a place nothing runs.
 func TestI5_NotAdmitted(t *testing.T) {
 	inBubble(t, func(o *Options) {
@@ -277,42 +291,44 @@ func TestT22PodMadeAnew(t *testing.T) {
 	})
 }
 
-// The ledger is looked through where a pod's sandbox is not known, and not otherwise.
+// The ledger is looked through where a pod's sandbox is not known, once for what the pod
+// says, and not otherwise.
 func TestI5_SandboxNobodyToldOf(t *testing.T) {
-	var searches int
-	var failure error
+	var searches atomic.Int64
+	var fails atomic.Bool
 	inBubble(t, func(o *Options) {
 		records := o.Records
 		o.Records = func(ctx context.Context) ([]attach.Record, error) {
-			searches++
-			if failure != nil {
-				return nil, failure
+			searches.Add(1)
+			if fails.Load() {
+				return nil, errBusy
 			}
 			return records(ctx)
 		}
 	}, func(r *rig) {
 		r.settle(time.Hour)
-		r.same("searches", 1, searches)
+		r.same("searches", int64(1), searches.Load())
 		rec, err := r.host.Record("c1")
 		if err != nil {
 			r.Fatal(err)
 		}
 		rec.Plan.Pod.Name, rec.Plan.Pod.UID, rec.Sandbox.ContainerID = "db", "u2", "c2"
-		r.host.PutRecord(rec)
 		db := rec.Plan.Pod
-		failure = errBusy
 		r.cluster.put(db, "a@x1")
 		r.settle(time.Hour)
-		r.same("searches for one that has not begun", 1, searches)
+		r.same("searches for one that has not begun", int64(2), searches.Load())
+		r.heard()
+		fails.Store(true)
+		r.host.PutRecord(rec) // and its report is lost
 		r.cluster.say(db, entriesOf(rec))
 		r.settle(90 * time.Second)
-		r.same("searches that failed", 2, searches)
+		r.same("searches that failed", int64(3), searches.Load())
 		r.delegates()
-		failure = nil
+		fails.Store(false)
 		r.settle(time.Minute)
 		r.delegates("ADD a c2/x1")
 		r.settle(time.Hour)
-		r.same("searches", 3, searches)
+		r.same("searches", int64(4), searches.Load())
 
 		if err := r.host.Process().Remove("c2"); err != nil {
 			r.Fatal(err)
@@ -320,7 +336,100 @@ func TestI5_SandboxNobodyToldOf(t *testing.T) {
 		r.cluster.heard()
 		r.cluster.put(db, "a@x1,b@x2")
 		r.settle(time.Hour)
-		r.same("searches for one that is not there", 4, searches)
+		r.same("searches for one that is not there", int64(5), searches.Load())
 		r.heard("InterfaceAddRejected ns/db: pod ns/db: its sandbox is not in this node's ledger, for Multus v4 made it, or it is being made anew: the networks of such a pod do not change")
+	})
+}
+
+// The report of a sandbox was lost: after a reboot, while an earlier one's DEL is to come,
+// where no status could be written. What the pod selects later has its effect all the same.
+func TestI5_LostReports(t *testing.T) {
+	second := func(r *rig) attach.Record {
+		rec, err := r.host.Record("c1")
+		if err != nil {
+			r.Fatal(err)
+		}
+		rec.Sandbox, rec.Created = attach.Sandbox{ContainerID: "c2", NetNS: "/ns/c2"}, rec.Created.Add(time.Minute)
+		r.host.AddNetNS("/ns/c2")
+		return rec
+	}
+	for name, prepare := range map[string]func(*rig){
+		"a reboot": func(r *rig) {
+			rec := second(r)
+			if err := r.host.Process().Remove("c1"); err != nil {
+				r.Fatal(err)
+			}
+			r.stop()
+			r.start()
+			r.settle(3 * time.Minute) // its turn in the burst comes late
+			r.host.PutRecord(rec)
+		},
+		"an earlier sandbox": func(r *rig) {
+			rec := second(r)
+			r.host.RemoveNetNS(sandbox.NetNS)
+			r.host.PutRecord(rec)
+		},
+		"no status": func(r *rig) {
+			r.host.PutRecord(second(r))
+			r.cluster.say(web, nil)
+			r.hot.sandboxes.drop(web, "c1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(r *rig) {
+				prepare(r)
+				r.settle(10 * time.Minute)
+				r.host.Delegates()
+				r.selects("a@x1", time.Hour)
+				r.delegates("ADD a c2/x1")
+			})
+		})
+	}
+}
+
+// What an earlier daemon said of a pod does not stay when it is not so any more.
+func TestI5_ConditionOfAnEarlierDaemon(t *testing.T) {
+	for name, event := range map[string]bool{"the first look": false, "an event before it": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(r *rig) {
+				r.host.On("ADD a", fakehost.Fail(errBusy))
+				r.selects("a@x1", now)
+				r.stop()
+				r.cluster.set(func() { r.cluster.problem = "the caches are not synced" })
+				r.cluster.put(web, "")
+				r.cluster.heard()
+				r.start()
+				r.settle(100 * time.Millisecond)
+				r.cluster.set(func() { r.cluster.problem = "" })
+				if event {
+					r.cluster.changed(web)
+				}
+				r.settle(time.Hour)
+				r.heard("condition ns/web: ")
+			})
+		})
+	}
+}
+
+// An element asks for something else, and what is attached cannot be given back: nothing is
+// said to have been attached. Nor is the primary network's interface.
+func TestI5_NothingIsAttachedTwice(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.selects(`[{"name":"a","interface":"x1"}]`, now)
+		r.cluster.heard()
+		r.host.On("DEL a", fakehost.Fail(errBusy))
+		r.selects(`[{"name":"a","interface":"x1","mac":"02:00:00:00:00:01"}]`, 2*time.Second)
+		const busy = "pod ns/web: network ns/a (interface x1): DEL: busy"
+		r.heard(
+			"count detach failed", "FailedRemovingInterface ns/web: "+busy, "condition ns/web: "+busy,
+			"count detach failed", "FailedRemovingInterface ns/web: "+busy,
+		)
+		r.host.On("DEL a", nil)
+		r.selects("primary@eth0", now)
+		const taken = `pod ns/web: network selection element 1, network ns/primary, key "interface": the interface name "eth0" is already that of another network; right would be a name of its own`
+		r.heard(
+			"count detach ok", "RemovedInterface ns/web: Remove x1 from ns/a", "InterfaceAddRejected ns/web: "+taken,
+			"status [primary@eth0]", "condition ns/web: "+taken,
+		)
 	})
 }

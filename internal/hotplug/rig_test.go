@@ -63,6 +63,7 @@ func inBubble(t *testing.T, change func(*Options), test func(*rig)) {
 		r.start()
 		defer func() { r.stop() }()
 		r.host.Transcript()
+		r.cluster.heard() // what is known of the pod was asked
 		test(r)
 	})
 }

@@ -18,8 +18,7 @@ import (
 type sandboxes struct {
 	mu     sync.Mutex
 	ids    map[plan.Pod][]string
-	wanted bool      // a look
-	looked time.Time // when the last one began
+	looked time.Time // when the last look through the ledger began
 }
 
 // add notes whose a sandbox is.
@@ -59,39 +58,21 @@ func (s *sandboxes) retain(pods []gather.Pod) {
 	maps.DeleteFunc(s.ids, func(p plan.Pod, _ []string) bool { return !there[p] })
 }
 
-// searched tells whether the ledger has been looked through since then; if not, that is
-// wanted.
+// searched tells whether the ledger has been looked through since then.
 func (s *sandboxes) searched(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.looked.Before(since) {
-		s.wanted = true
-		return false
-	}
-	return true
+	return s.looked.After(since)
 }
 
-// search looks through the ledger where that is wanted.
-func (s *sandboxes) search(now time.Time, records func() ([]attach.Record, error)) error {
-	s.mu.Lock()
-	wanted := s.wanted
-	s.wanted = false
-	s.mu.Unlock()
-	if !wanted {
-		return nil
-	}
-	all, err := records()
+// found is what a look through the ledger found that began then.
+func (s *sandboxes) found(began time.Time, all []attach.Record) {
 	for _, rec := range all {
 		s.add(rec.Plan.Pod, rec.Sandbox.ContainerID)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		s.wanted = true
-		return err
-	}
-	s.looked = now
-	return nil
+	s.looked = began
 }
 
 // newest loads the newest record of a pod.

@@ -122,6 +122,8 @@ func TestI5_AThousandHotPlugs(t *testing.T) {
 	s := begin(t)
 	t.Cleanup(func() { s.install("thick") })
 	s.install("hotplug")
+	s.kubectl("-n", "kube-system", "set", "resources", daemonSet, "--containers=kube-multus", "--requests=cpu=1,memory=200Mi", "--limits=cpu=1,memory=200Mi")
+	s.kubectl("-n", "kube-system", "rollout", "status", daemonSet, "--timeout=180s")
 	var all, interfaces []string
 	for i := range networks {
 		name := fmt.Sprintf("hot-%d", i)
@@ -161,7 +163,7 @@ func TestI5_AThousandHotPlugs(t *testing.T) {
 // interfaces.
 func (s *suite) allSelect(pods []string, networks string, interfaces []string) {
 	s.Helper()
-	s.kubectl(append([]string{"-n", s.ns, "annotate", "--overwrite", "pod", netspec.AnnotationNetworks + "=" + networks}, pods...)...)
+	s.kubectl(append(append([]string{"-n", s.ns, "annotate", "--overwrite", "pod"}, pods...), netspec.AnnotationNetworks+"="+networks)...)
 	s.within(patience, func() error {
 		var list corev1.PodList
 		s.Must(json.Unmarshal([]byte(s.kubectl("-n", s.ns, "get", "pods", "-o", "json")), &list))
