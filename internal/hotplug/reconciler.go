@@ -240,16 +240,13 @@ func (r *Reconciler) lookOnce(ctx context.Context, now time.Time) {
 	}
 }
 
-// begin makes the states of the pods that are older than this process.
+// begin notes which pods are older than this process: what was said of them is not known.
 func (r *Reconciler) begin(pods []gather.Pod) {
 	r.mu.Lock()
-	begun := r.begun
-	r.mu.Unlock()
-	for i := 0; !begun && i < len(pods); i++ {
-		r.state(nameOf(pods[i]), pods[i].UID)
-	}
-	r.mu.Lock()
 	defer r.mu.Unlock()
+	for i := 0; !r.begun && i < len(pods); i++ {
+		r.states[nameOf(pods[i])] = &state{uid: pods[i].UID}
+	}
 	r.begun = true
 }
 
