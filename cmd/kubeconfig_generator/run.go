@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -33,7 +32,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	set.DurationVar(&o.Duration, "cert-duration", 10*time.Minute, "how long a certificate is asked for")
 	out := set.String("kubeconfig", "/run/multus/kubeconfig", "kubeconfig that is written")
 	err := set.Parse(args)
-	if err == nil {
+	switch {
+	case err != nil:
+	case set.Arg(0) == "readycheck": // a probe, in an image without a shell
+		err = nodecert.Check(o)
+	default:
 		err = generate(ctx, o, *out)
 	}
 	if err == nil {
@@ -46,7 +49,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 }
 
 // generate keeps the certificate until ctx ends, and the kubeconfig from the first
-// certificate on.
+// certificate on. Both stay then, for the plugin is called also while the pod is replaced: v4
+// removed the kubeconfig.
 func generate(ctx context.Context, o nodecert.Options, out string) error {
 	keeper, err := nodecert.New(o)
 	if err != nil {
@@ -67,9 +71,6 @@ func generate(ctx context.Context, o nodecert.Options, out string) error {
 		return err
 	}
 	keeper.KeepKubeconfig(ctx, out)
-	if err := os.Remove(out); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	return nil
 }
 

@@ -66,6 +66,20 @@ func New(o Options) (*Keeper, error) {
 	return &Keeper{Options: o, store: store{o.Dir}}, nil
 }
 
+// Check says what is wrong with the certificate that somebody keeps with these options; nil for
+// nothing.
+func Check(o Options) error {
+	k := &Keeper{Options: o, store: store{o.Dir}}
+	pair, _, err := k.store.load()
+	if err == nil {
+		err = k.fits(pair, time.Now())
+	}
+	if err != nil {
+		return fmt.Errorf("this node has no valid client certificate: %w", err)
+	}
+	return nil
+}
+
 // Problem says why there is no valid certificate; nil where there is one.
 func (k *Keeper) Problem() error {
 	k.mu.Lock()
