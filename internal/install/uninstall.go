@@ -28,6 +28,9 @@ const look = 50 * time.Millisecond
 // kubeconfig is the thin plugin's, below the runtime's folder of configurations.
 const kubeconfig = "multus.d/multus.kubeconfig"
 
+// certificates is the folder of the thin plugin's certificate, in the socket's folder.
+const certificates = "certificates"
+
 // Uninstaller puts a node back as it was before Multus.
 type Uninstaller struct {
 	Paths nodestate.Paths
@@ -41,7 +44,7 @@ type Uninstaller struct {
 // Run removes Multus from the node, and tells a line for each file. The runtime goes
 // back to the primary network with the first step, so that the node makes and deletes
 // pods at each instant; only then, and only when nobody has put the configuration
-// back, the rest goes: the kubeconfig, the plugins, the socket. The records stay.
+// back, the rest goes: the kubeconfig and its certificate, the plugins, the socket. The records stay.
 //
 // No pod with further networks slips in between the look and the removal: the daemon, which
 // plans them, must be gone.
@@ -104,6 +107,8 @@ func (u Uninstaller) configs(c nodestate.Config) []string {
 // rest is what else there is of an installation, in the order in which it goes.
 func (u Uninstaller) rest() []string {
 	candidates := []string{filepath.Join(u.Paths.ConfDir, kubeconfig)}
+	pairs, _ := filepath.Glob(filepath.Join(u.Paths.SocketDir, certificates, "*.pem")) // the pattern is good
+	candidates = append(candidates, pairs...)
 	for _, plugin := range []string{"multus-shim", "multus", "passthru"} {
 		candidates = append(candidates, filepath.Join(u.Paths.BinDir, plugin))
 	}
@@ -233,5 +238,6 @@ func (u Uninstaller) tidy() {
 		_ = atomicfile.RemoveStale(filepath.Join(u.Paths.BinDir, plugin), 0)
 	}
 	_ = os.Remove(filepath.Dir(filepath.Join(u.Paths.ConfDir, kubeconfig)))
+	_ = os.Remove(filepath.Join(u.Paths.SocketDir, certificates))
 	_ = os.Remove(u.Paths.SocketDir)
 }

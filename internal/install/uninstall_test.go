@@ -178,11 +178,18 @@ func TestI4_UninstallThin(t *testing.T) {
 	n := newNode(t)
 	n.write("net.d/00-multus.conflist", thin)
 	n.write("bin/multus", "x")
+	n.write("run/certificates/multus-client-2026-01-02-03-04-05.pem", "x")
+	if err := os.Symlink("multus-client-2026-01-02-03-04-05.pem", n.dir+"/run/certificates/multus-client-current.pem"); err != nil {
+		t.Fatal(err)
+	}
 	if failure, _ := n.run(); failure != "" {
 		t.Error(failure)
 	}
 	if diff := cmp.Diff([]string{"net.d/10-a.conflist", "bin/bridge"}, n.files()); diff != "" {
 		t.Error(diff)
+	}
+	if _, err := os.Lstat(n.dir + "/run"); err == nil {
+		t.Error("the node's key is left, or its folder")
 	}
 }
 
