@@ -160,14 +160,13 @@ func TestI4_ChartKeepsTheKind(t *testing.T) {
 // TestI4_ChartRefuses values that would be passed over.
 func TestI4_ChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		"mode: fat":                                         "/mode",
-		"imgae: {}":                                         "imgae",
-		"hostPaths: {cniBin: opt/cni/bin}":                  "/hostPaths/cniBin",
-		"monitoring: {port: '9091'}":                        "/monitoring/port",
-		"{mode: thin, monitoring: {enabled: true}}":         "/monitoring/enabled",
-		"{mode: thin, perNodeCertificate: {enabled: true}}": "/perNodeCertificate/enabled",
-		"perNodeCertificate: {duration: long}":              "/perNodeCertificate/duration",
-		"{mode: thin, config: {connectionLimit: 4}}":        "config.connectionLimit: thin_entrypoint has no flag for this key; take mode thick",
+		"mode: fat":                                  "/mode",
+		"imgae: {}":                                  "imgae",
+		"hostPaths: {cniBin: opt/cni/bin}":           "/hostPaths/cniBin",
+		"monitoring: {port: '9091'}":                 "/monitoring/port",
+		"{mode: thin, monitoring: {enabled: true}}":  "/monitoring/enabled",
+		"perNodeCertificate: {duration: long}":       "/perNodeCertificate/duration",
+		"{mode: thin, config: {connectionLimit: 4}}": "config.connectionLimit: thin_entrypoint has no flag for this key; take mode thick",
 	} {
 		if _, err := template(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, and not %q", values, err, want)

@@ -63,6 +63,58 @@ func TestC1_16DeployPerNodeCertificates(t *testing.T) {
 		composed(t, []string{"overlays/openshift"}, "per-node-certificates").scc.Volumes)
 }
 
+// TestC1_16DeployPerNodeCertificatesThin: the container that the component adds to the pod,
+// in the view of the node on which the plugin runs, and the same rights as with thick.
+func TestC1_16DeployPerNodeCertificatesThin(t *testing.T) {
+	const component = "per-node-certificates/thin"
+	thin, got := installation(t, "thin"), composed(t, []string{"thin"}, component)
+	same(t, "the pod's token", ptr(false), got.pod().AutomountServiceAccountToken)
+	got.pod().AutomountServiceAccountToken = nil
+	file, folder, made := corev1.HostPathFile, corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate
+	same(t, "volumes", []corev1.Volume{
+		{Name: "kubelet-kubeconfig", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/kubernetes/kubelet.conf", Type: &file}}},
+		{Name: "kubelet-pki", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/kubelet/pki", Type: &folder}}},
+		{Name: "run-multus", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/multus", Type: &made}}},
+	}, withoutThose(thin.pod().Volumes, got.pod().Volumes, func(v corev1.Volume) string { return v.Name }))
+
+	const program, certDir = "/usr/src/multus-cni/bin/kubeconfig_generator", "/run/multus/certificates"
+	little := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("50Mi")}
+	same(t, "containers", append(thin.pod().Containers, corev1.Container{
+		Name:    "kubeconfig-generator",
+		Image:   thin.pod().Containers[0].Image,
+		Command: []string{program},
+		Args: []string{
+			"--bootstrap-config=/etc/kubernetes/kubelet.conf", "--certdir=" + certDir, "--cert-duration=24h",
+			"--kubeconfig=/host/etc/cni/net.d/multus.d/multus.kubeconfig",
+		},
+		Env:                      []corev1.EnvVar{{Name: "MULTUS_NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}},
+		Resources:                corev1.ResourceRequirements{Requests: little, Limits: little}, // the pod stays Guaranteed
+		SecurityContext:          confined(),
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		ReadinessProbe: &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{program, "readycheck", "--certdir=" + certDir}}},
+			PeriodSeconds: 10, TimeoutSeconds: 10,
+		},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "cni", MountPath: "/host/etc/cni/net.d"},
+			{Name: "kubelet-kubeconfig", MountPath: "/etc/kubernetes/kubelet.conf", ReadOnly: true},
+			{Name: "kubelet-pki", MountPath: "/var/lib/kubelet/pki", ReadOnly: true},
+			{Name: "run-multus", MountPath: "/run/multus"},
+		},
+	}), got.pod().Containers)
+	got.pod().Volumes, got.pod().Containers = thin.pod().Volumes, thin.pod().Containers
+	same(t, "nothing else of the pod", thin.set, got.set)
+
+	thick := composed(t, []string{"thick"}, "per-node-certificates")
+	same(t, "rules", append(thin.role.Rules, thick.role.Rules[len(thin.role.Rules):]...), got.role.Rules)
+	same(t, "subjects", thick.binding.Subjects, got.binding.Subjects)
+	const approver = "Deployment multus-cert-approver"
+	theirs, ours := thick.others[approver].(*appsv1.Deployment), got.others[approver].(*appsv1.Deployment)
+	same(t, "the approver's image", thin.pod().Containers[0].Image, ours.Spec.Template.Spec.Containers[0].Image)
+	ours.Spec.Template.Spec.Containers[0].Image = theirs.Spec.Template.Spec.Containers[0].Image
+	same(t, "the approver", thick.others, got.others)
+}
+
 // withoutThose are the items of all that are not in some, by name.
 func withoutThose[T any](some, all []T, name func(T) string) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(item T) bool {
@@ -150,6 +202,7 @@ func TestI4_ChartComponents(t *testing.T) {
 	}{
 		"certificates":          {"perNodeCertificate: {enabled: true}", []string{"thick"}, []string{"per-node-certificates"}},
 		"certificates, hotplug": {"{mode: hotplug, perNodeCertificate: {enabled: true}}", []string{"hotplug"}, []string{"per-node-certificates"}},
+		"certificates, thin":    {"{mode: thin, perNodeCertificate: {enabled: true}}", []string{"thin"}, []string{"per-node-certificates/thin"}},
 		"metrics":               {"monitoring: {enabled: true, protected: true}", []string{"thick", "monitoring"}, []string{"monitoring/port", "monitoring/protected"}},
 		"both on OpenShift": {
 			read(t, deployDir+"/chart/distributions/openshift.yaml") + "\nperNodeCertificate: {enabled: true}\nmonitoring: {enabled: true, protected: true}\n",
@@ -158,21 +211,9 @@ func TestI4_ChartComponents(t *testing.T) {
 		},
 	} {
 		want, got := composed(t, c.resources, c.components...), charted(t, c.values)
-		keys := want.keys(t)
-		for _, component := range c.components {
-			if component == "monitoring/port" {
-				keys["metricsPort"] = 9091
-				continue
-			}
-			for key, value := range documented(t, component) {
-				keys[key] = value
-			}
+		if want.config != nil {
+			want.config.Data["daemon-config.json"] = withKeys(t, want.keys(t), c.components)
 		}
-		text, err := json.Marshal(keys)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want.config.Data["daemon-config.json"] = string(text)
 		sameInstallation(t, name, want, got)
 		same(t, name+"'s monitor", want.monitor, got.monitor)
 	}
@@ -180,6 +221,40 @@ func TestI4_ChartComponents(t *testing.T) {
 	pod := pulled.others["Deployment multus-cert-approver"].(*appsv1.Deployment).Spec.Template.Spec
 	same(t, "the approver's image", "r.example/m:v9", pod.Containers[0].Image)
 	same(t, "its pull secrets", []corev1.LocalObjectReference{{Name: "one"}, {Name: "two"}}, pod.ImagePullSecrets)
+
+	elsewhere := charted(t, "{mode: thin, openshift: true, hostPaths: {cniConf: /srv/net.d}, perNodeCertificate: {enabled: true, kubeconfig: /srv/k/conf, pki: /srv/pki, duration: 12h}}")
+	same(t, "thin's constraints", constraints(false), elsewhere.scc)
+	same(t, "the arguments", []string{
+		"--bootstrap-config=/srv/k/conf", "--certdir=/run/multus/certificates", "--cert-duration=12h", "--kubeconfig=/host/etc/cni/net.d/multus.d/multus.kubeconfig",
+	}, elsewhere.pod().Containers[1].Args)
+	same(t, "the node's folders", []string{
+		"install-multus-binary: /opt/cni/bin at /host/opt/cni/bin",
+		"kube-multus: /srv/net.d at /host/etc/cni/net.d",
+		"kube-multus: /etc/cni/multus/net.d at /host/etc/cni/multus/net.d, read only",
+		"kubeconfig-generator: /srv/net.d at /host/etc/cni/net.d",
+		"kubeconfig-generator: /srv/k/conf at /srv/k/conf, read only",
+		"kubeconfig-generator: /srv/pki at /srv/pki, read only",
+		"kubeconfig-generator: /run/multus at /run/multus",
+	}, mounts(elsewhere))
+}
+
+// withKeys is a daemon-config.json with the keys that components need beside.
+func withKeys(t *testing.T, keys map[string]any, components []string) string {
+	t.Helper()
+	for _, component := range components {
+		if component == "monitoring/port" {
+			keys["metricsPort"] = 9091
+			continue
+		}
+		for key, value := range documented(t, component) {
+			keys[key] = value
+		}
+	}
+	text, err := json.Marshal(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // TestI4_DeployRightsHaveReasons: the guide to security has a row with a reason for every

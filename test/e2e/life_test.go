@@ -212,13 +212,7 @@ func TestI4_DrainedInABurst(t *testing.T) {
 func TestI4_CertificateRotation(t *testing.T) {
 	s := begin(t)
 	s.apply(nad("lan", bridged("lan", "10.89.0.0/16")))
-	s.everywhere("mkdir -p /var/lib/kubelet/pki && cp /etc/kubernetes/kubelet.kubeconfig /etc/kubernetes/kubelet.conf")
-	t.Cleanup(func() {
-		s.kubectl("delete", "-k", "testdata/certificates", "--ignore-not-found", "--timeout=120s")
-		s.everywhere("rm -f /etc/kubernetes/kubelet.conf")
-		s.install("thick")
-	})
-	s.reconfigure("testdata/certificates")
+	s.certified("testdata/certificates")
 	s.whole("first", node1)
 	before, restarts := s.certificate(node1), s.restarts(node1)
 
@@ -237,6 +231,49 @@ func TestI4_CertificateRotation(t *testing.T) {
 	s.whole("after", node1)
 	s.Same("restarts of the daemon", restarts, s.restarts(node1))
 	s.remove(node1, "first", "in-the-gap", "after")
+}
+
+// certified installs a kustomization with certificates, on nodes that have the kubelet's files
+// where kubeadm has them. At the test's end all is as it was.
+func (s *suite) certified(kustomization string) {
+	s.Helper()
+	s.everywhere("mkdir -p /var/lib/kubelet/pki && cp /etc/kubernetes/kubelet.kubeconfig /etc/kubernetes/kubelet.conf")
+	s.Cleanup(func() {
+		s.stopDaemons()
+		s.kubectl("delete", "-k", kustomization, "--ignore-not-found", "--timeout=120s")
+		s.everywhere("rm -rf /etc/kubernetes/kubelet.conf /run/multus/certificates")
+		s.install("thick")
+	})
+	s.reconfigure(kustomization)
+}
+
+// The thin plugin of each node asks with a certificate of its own. Pods come and go also while no
+// pod of Multus runs, and while it is replaced.
+func TestI4_ThinCertificate(t *testing.T) {
+	s := begin(t)
+	const kustomization, pair = "testdata/thin-certificates", "/run/multus/certificates/multus-client-current.pem"
+	s.apply(nad("lan", bridged("lan", "10.94.0.0/16")), nad("wire", pointToPoint("wire", "10.84.0.0/24")))
+	s.stopDaemons()
+	s.certified(kustomization)
+	s.apply(pod("first", node1, "lan, wire"))
+	s.ready("first")
+	s.complete(3, "first")
+	for _, node := range []string{node1, node2} {
+		s.Same("credentials of the plugin on "+node, []string{"client-certificate:", pair, "client-key:", pair},
+			strings.Fields(s.on(node, "grep", "-E", "token|client-", standardConf+"/multus.d/multus.kubeconfig")))
+		s.Same("modes on "+node, "700 600", strings.Join(strings.Fields(s.on(node, "stat", "-L", "-c", "%a", filepath.Dir(pair), pair)), " "))
+	}
+
+	s.stopDaemons()
+	s.whole("in-the-gap", node1)
+	s.remove(node1, "first", "in-the-gap")
+	s.kubectl("apply", "-k", kustomization)
+	s.kubectl("-n", "kube-system", "rollout", "restart", daemonSet)
+	for range 3 {
+		s.whole("rolling", node1)
+		s.remove(node1, "rolling")
+	}
+	s.kubectl("-n", "kube-system", "rollout", "status", daemonSet, "--timeout=180s")
 }
 
 // certificates is the daemon's folder, as the node sees it.
@@ -291,11 +328,11 @@ func TestI4_APIServerTakesTheManifests(t *testing.T) {
 	if len(folders) < 15 {
 		t.Errorf("only %v", folders)
 	}
-	for _, folder := range append(folders, "testdata/components") {
+	for _, folder := range append(folders, "testdata/components", "testdata/thin-certificates") {
 		text, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
 		s.Must(err)
 		if strings.Contains(string(text), "kind: Component") {
-			continue // a part of others, and of testdata/components
+			continue // a part of others, and of those in testdata
 		}
 		s.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", folder)
 	}
