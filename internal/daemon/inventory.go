@@ -115,7 +115,7 @@ func (d *Daemon) count() *count {
 	c := count{states: map[attach.State]int{attach.Intent: 0, attach.Attached: 0, attach.Detaching: 0}, networks: map[string]int{}}
 	pace := pacer(0)
 	for rec, err := range d.ledger.Each() {
-		_ = pace.next(context.Background()) // a scrape may end before
+		_ = pace.next(context.Background()) //nolint:forbidigo // a scrape may end before
 		if err != nil {
 			continue // Damaged, or the log, tells
 		}
