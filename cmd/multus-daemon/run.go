@@ -67,7 +67,7 @@ func serve(ctx context.Context, configFile string, thin *entrypoint.Flags, stder
 		}
 		return exitConfig, err
 	}
-	log, closer := logging.New(cfg, stderr, cfg.LogFile == "")
+	log, closer := logging.New(cfg, stderr, true)
 	defer closer.Close()
 	for _, w := range warnings {
 		log.Warn(string(w), "file", configFile)

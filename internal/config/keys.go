@@ -198,7 +198,7 @@ func loggingKeys() []Key {
 		},
 		{
 			Name: "logToStderr", kind: value("true or false", func(c *Config) **bool { return &c.LogToStderr }, nil), Readers: by(daemon, generator, plugin),
-			Meaning: "the log goes to standard error; where absent, that of multus does, that of multus-shim does not, and the daemon's does without logFile",
+			Meaning: "the log goes to standard error; where absent, that of multus and the daemon's do, that of multus-shim does not",
 		},
 		{
 			Name: "logOptions", kind: group(), Readers: by(daemon, generator, plugin),

@@ -37,16 +37,16 @@ func (r *Reconciler) reconcile(ctx context.Context, n name) (again bool) {
 	case !found:
 		// Others get a turn after the next look through the ledger.
 		if r.sandboxes.searched(missed) {
-			t.withoutRecord()
+			t.unfollowed(ctx, fmt.Sprintf("pod %s: its sandbox is not in this node's ledger, for Multus v4 made it, or it is being made anew: the networks of such a pod do not change", pod))
 		}
 		return false
 	case rec.State != attach.Attached:
 		return true // its ADD or DEL is under way
 	case len(problems) > 0: // nothing is detached for a slip of the pen
-		t.reject(lines(pod.Pod, problems))
+		t.reject(ctx, lines(pod.Pod, problems))
 		return false
 	case unknown(rec) != "":
-		t.reject(fmt.Sprintf("pod %s: Multus v4 attached the network %s, and whether the pod selects it is not known here: make the pod anew", pod, unknown(rec)))
+		t.unfollowed(ctx, fmt.Sprintf("pod %s: Multus v4 attached the network %s, and whether the pod selects it is not known here: make the pod anew", pod, unknown(rec)))
 		return false
 	}
 	again = t.run(ctx, Diff(t.selections, rec))
@@ -87,7 +87,7 @@ type turn struct {
 
 func (t *turn) run(ctx context.Context, c Change) (again bool) {
 	if t.Forbidden != "" && (len(c.Detach) > 0 || len(c.Attach) > 0) {
-		t.reject(fmt.Sprintf("pod %s: a change of the networks of a running pod has no effect here: %s", t.pod, t.Forbidden))
+		t.reject(ctx, fmt.Sprintf("pod %s: a change of the networks of a running pod has no effect here: %s", t.pod, t.Forbidden))
 		return false
 	}
 	if len(c.Detach) > 0 {
@@ -117,6 +117,9 @@ func (t *turn) run(ctx context.Context, c Change) (again bool) {
 	for _, p := range c.Wrong {
 		t.fail(p.Element, fmt.Sprintf("pod %s: %s", t.pod, p), ReasonRejected)
 	}
+	t.mu.Lock()
+	t.state.rejected = nil
+	t.mu.Unlock()
 	t.publish(ctx)
 	t.report(ctx)
 	return len(t.failed) > 0
@@ -212,8 +215,9 @@ func (t *turn) fail(element int, message, reason string) {
 	t.Cluster.Warn(t.pod.Pod, reason, message)
 }
 
-// reject says, once for an annotation, that nothing is done about it.
-func (t *turn) reject(why string) {
+// reject says that nothing is done about an annotation: by an event once, and on the pod
+// as long as it is so.
+func (t *turn) reject(ctx context.Context, why string) {
 	t.mu.Lock()
 	annotation := t.pod.Annotations[netspec.AnnotationNetworks]
 	told := t.state.rejected != nil && *t.state.rejected == annotation
@@ -223,11 +227,24 @@ func (t *turn) reject(why string) {
 		t.Log.Error("a change of a running pod's networks is rejected", "pod", t.pod.String(), "error", why)
 		t.Cluster.Warn(t.pod.Pod, ReasonRejected, why)
 	}
+	t.failed = []string{why}
+	t.report(ctx)
 }
 
-// withoutRecord rejects a change of a pod that runs in a sandbox of which the ledger
-// knows nothing. Its status tells what it has; one without a status has not begun.
-func (t *turn) withoutRecord() {
+// accept ends what was said of an annotation that was rejected.
+func (t *turn) accept(ctx context.Context) {
+	t.mu.Lock()
+	rejected := t.state.rejected != nil
+	t.state.rejected = nil
+	t.mu.Unlock()
+	if rejected {
+		t.report(ctx)
+	}
+}
+
+// unfollowed rejects what a pod selects beyond its networks, where these cannot change. Its
+// status tells which it has; one without a status has not begun.
+func (t *turn) unfollowed(ctx context.Context, why string) {
 	if len(t.status) == 0 {
 		return
 	}
@@ -237,10 +254,11 @@ func (t *turn) withoutRecord() {
 	}
 	for _, s := range t.selections {
 		if has[s.Ref().String()]--; has[s.Ref().String()] < 0 {
-			t.reject(fmt.Sprintf("pod %s: its sandbox is not in this node's ledger, for Multus v4 made it, or it is being made anew: the networks of such a pod do not change", t.pod))
+			t.reject(ctx, why)
 			return
 		}
 	}
+	t.accept(ctx)
 }
 
 // publish writes the network-status, where networks came or went, or where it names an
@@ -281,7 +299,7 @@ func names(entries []netspec.StatusEntry, ifName string) bool {
 func (t *turn) report(ctx context.Context) {
 	differs := strings.Join(t.failed, "\n")
 	t.mu.Lock()
-	t.state.differences, t.state.optional, t.state.rejected = len(t.failed), t.optional, nil
+	t.state.differences, t.state.optional = len(t.failed), t.optional
 	said := t.state.known && t.state.told == differs
 	t.mu.Unlock()
 	if said {

@@ -142,27 +142,27 @@ func TestI5_LeftAlone(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		make func(*rig)
-		says []string
+		says string
 	}{
-		"being deleted":     {alter(func(p *gather.Pod) { p.Deleting = true }), nil},
-		"static":            {alter(func(p *gather.Pod) { p.Static = true }), nil},
-		"made anew":         {alter(func(p *gather.Pod) { p.UID, p.Annotations = "u2", map[string]string{netspec.AnnotationNetworks: "a"} }), nil},
-		"its ADD runs":      {change(func(rec *attach.Record) { rec.State = attach.Intent }), nil},
-		"its DEL runs":      {change(func(rec *attach.Record) { rec.State = attach.Detaching }), nil},
-		"namespace gone":    {func(r *rig) { r.host.RemoveNetNS(sandbox.NetNS) }, nil},
-		"caches not synced": {func(r *rig) { r.cluster.set(func() { r.cluster.problem = "not yet" }) }, nil},
+		"being deleted":     {alter(func(p *gather.Pod) { p.Deleting = true }), ""},
+		"static":            {alter(func(p *gather.Pod) { p.Static = true }), ""},
+		"made anew":         {alter(func(p *gather.Pod) { p.UID, p.Annotations = "u2", map[string]string{netspec.AnnotationNetworks: "a"} }), ""},
+		"its ADD runs":      {change(func(rec *attach.Record) { rec.State = attach.Intent }), ""},
+		"its DEL runs":      {change(func(rec *attach.Record) { rec.State = attach.Detaching }), ""},
+		"namespace gone":    {func(r *rig) { r.host.RemoveNetNS(sandbox.NetNS) }, ""},
+		"caches not synced": {func(r *rig) { r.cluster.set(func() { r.cluster.problem = "not yet" }) }, ""},
 		"no record": {func(r *rig) {
 			if err := r.host.Process().Remove("c1"); err != nil {
 				r.Fatal(err)
 			}
-		}, []string{"InterfaceAddRejected ns/web: pod ns/web: its sandbox is not in this node's ledger, for Multus v4 made it, or it is being made anew: the networks of such a pod do not change"}},
+		}, "pod ns/web: its sandbox is not in this node's ledger, for Multus v4 made it, or it is being made anew: the networks of such a pod do not change"},
 		"v4 attached it": {change(func(rec *attach.Record) {
 			rec.Plan.Attachments = append(rec.Plan.Attachments, plan.Attachment{Role: plan.Secondary, Network: "lan", Interface: "net1", Config: conf("lan", 9)})
 			rec.Outcomes = append(rec.Outcomes, attach.Outcome{})
-		}), []string{"InterfaceAddRejected ns/web: pod ns/web: Multus v4 attached the network lan, and whether the pod selects it is not known here: make the pod anew"}},
+		}), "pod ns/web: Multus v4 attached the network lan, and whether the pod selects it is not known here: make the pod anew"},
 		"a slip of the pen": {alter(func(p *gather.Pod) {
 			p.Annotations = map[string]string{netspec.AnnotationNetworks: `[{"name":1}]`}
-		}), []string{`InterfaceAddRejected ns/web: pod ns/web: network selection element 1, key "name": found the number 1; right would be the name of a NetworkAttachmentDefinition: lower-case letters, digits, "-" and ".", at most 253`}},
+		}), `pod ns/web: network selection element 1, key "name": found the number 1; right would be the name of a NetworkAttachmentDefinition: lower-case letters, digits, "-" and ".", at most 253`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(r *rig) {
@@ -173,7 +173,11 @@ func TestI5_LeftAlone(t *testing.T) {
 				r.hot.Changed("ns", "web")
 				r.settle(5 * time.Minute)
 				r.delegates()
-				r.heard(c.says...)
+				if c.says == "" {
+					r.heard()
+				} else {
+					r.heard("InterfaceAddRejected ns/web: "+c.says, "condition ns/web: "+c.says)
+				}
 			})
 		})
 	}
@@ -228,12 +232,15 @@ func TestI5_StatusOfOthers(t *testing.T) {
 // Where the daemon may not act, each change is rejected, once.
 func TestI5_Forbidden(t *testing.T) {
 	inBubble(t, func(o *Options) { o.Forbidden = "no host" }, func(r *rig) {
+		const why = "pod ns/web: a change of the networks of a running pod has no effect here: no host"
 		r.selects("a@x1", 5*time.Minute)
-		r.heard("InterfaceAddRejected ns/web: pod ns/web: a change of the networks of a running pod has no effect here: no host")
+		r.heard("InterfaceAddRejected ns/web: "+why, "condition ns/web: "+why)
+		all, _ := r.state()
+		r.same("differences", 1, all)
 		r.selects("", 5*time.Minute)
 		r.selects("a@x1", 5*time.Minute)
 		r.delegates()
-		r.heard("InterfaceAddRejected ns/web: pod ns/web: a change of the networks of a running pod has no effect here: no host")
+		r.heard("condition ns/web: ", "InterfaceAddRejected ns/web: "+why, "condition ns/web: "+why)
 	})
 }
 
@@ -246,7 +253,8 @@ func TestI5_ForbiddenToDetach(t *testing.T) {
 		r.start()
 		r.cluster.heard()
 		r.selects("", 5*time.Minute)
-		r.heard("InterfaceAddRejected ns/web: pod ns/web: a change of the networks of a running pod has no effect here: no host")
+		const why = "pod ns/web: a change of the networks of a running pod has no effect here: no host"
+		r.heard("InterfaceAddRejected ns/web: "+why, "condition ns/web: "+why)
 	})
 }
 
@@ -337,7 +345,11 @@ func TestI5_SandboxNobodyToldOf(t *testing.T) {
 		r.cluster.put(db, "a@x1,b@x2")
 		r.settle(time.Hour)
 		r.same("searches for one that is not there", int64(5), searches.Load())
-		r.heard("InterfaceAddRejected ns/db: pod ns/db: its sandbox is not in this node's ledger, for Multus v4 made it, or it is being made anew: the networks of such a pod do not change")
+		const why = "pod ns/db: its sandbox is not in this node's ledger, for Multus v4 made it, or it is being made anew: the networks of such a pod do not change"
+		r.heard("InterfaceAddRejected ns/db: "+why, "condition ns/db: "+why)
+		r.cluster.put(db, "a@x1")
+		r.settle(time.Hour)
+		r.heard("condition ns/db: ")
 	})
 }
 

@@ -72,16 +72,23 @@ func (t *target) ownAffinity(a *corev1.Affinity) bool {
 	}
 	n := a.NodeAffinity
 	known := covered
-	if t.distribution.name == "eks" && t.kind == Thick {
-		known = append(slices.Clone(known), "eks.amazonaws.com/compute-type")
+	const computeType, hybrid = "eks.amazonaws.com/compute-type", "hybrid"
+	eks := t.distribution.name == "eks" && t.kind == Thick
+	if eks {
+		known = append(slices.Clone(known), computeType)
 	}
+	joins := false // hybrid nodes do
 	own := len(n.PreferredDuringSchedulingIgnoredDuringExecution) > 0
 	if n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, term := range n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 			own = own || len(term.MatchFields) > 0 || slices.ContainsFunc(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
+				joins = joins || e.Key == computeType && e.Operator == corev1.NodeSelectorOpNotIn && !slices.Contains(e.Values, hybrid)
 				return !slices.Contains(known, e.Key)
 			})
 		}
+	}
+	if eks && joins && !own {
+		t.change("nodes of the compute type hybrid are left out", "they do not run the VPC CNI, so 10-aws.conflist never comes there", "if you have such nodes, run `multusctl uninstall` there, or patch the affinity and the primary network for them")
 	}
 	return own
 }

@@ -50,6 +50,9 @@ in the way.`,
 			if m.output != asText && m.output != asJSON {
 				return fmt.Errorf("flag --output: %q is no format; want %s or %s", m.output, asText, asJSON)
 			}
+			if filepath.IsAbs(m.options.Repository) {
+				return fmt.Errorf("flag --repository: %s is absolute, which kustomize does not take; want the way there from the new files", m.options.Repository)
+			}
 			if m.check {
 				return m.checkNode(cmd, args)
 			}
@@ -60,7 +63,7 @@ in the way.`,
 	m.outputFlag(cmd)
 	cmd.Flags().StringVar(&m.kubeconfig, "kubeconfig", "", "read the cluster of this kubeconfig file")
 	cmd.Flags().StringVar(&m.options.Image, "image", "registry.example.com/multus-cni", "where our image is, without a tag")
-	cmd.Flags().StringVar(&m.options.Repository, "repository", "PATH-OF-THIS-REPOSITORY", "the folder that holds deploy, as seen from the new files")
+	cmd.Flags().StringVar(&m.options.Repository, "repository", "PATH-OF-THIS-REPOSITORY", "the folder that holds deploy, as seen from the new files: a relative path")
 	cmd.Flags().StringVar(&m.write, "write", "", "write the new files into this folder, which must not exist yet")
 	cmd.Flags().BoolVar(&m.check, "check", false, "look at this node instead")
 	return cmd

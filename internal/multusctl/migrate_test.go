@@ -178,6 +178,7 @@ func TestI4_MigrateMistakes(t *testing.T) {
 		"name a file, a folder or - to read, or a cluster with --kubeconfig; one of them":                                  {},
 		"name a file, a folder or - to read, or a cluster with --kubeconfig; one of them ":                                 {"x", "--kubeconfig", "y"},
 		`flag --output: "yaml" is no format; want text or json`:                                                            {"x", "-o", "yaml"},
+		"flag --repository: /m is absolute, which kustomize does not take; want the way there from the new files":          {sample, "--repository", "/m"},
 		"stat absent: no such file or directory":                                                                           {"absent"},
 		"there is no DaemonSet that runs Multus, and there are no values of its chart":                                     {dir},
 		"flag --write: mkdir " + dir + ": file exists":                                                                     {sample, "--write", dir},
