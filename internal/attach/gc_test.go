@@ -335,22 +335,30 @@ func TestI5_GCOfWhatOthersLeft(t *testing.T) {
 	r.state(before)
 }
 
+// leaveBehind makes sandboxes of the network "stuck" and then of "works", whose namespaces
+// are gone, and of which records are left or libcni's results alone.
+func (r *rig) leaveBehind(stuck, works int, recorded bool) {
+	r.t.Helper()
+	for i := range stuck + works {
+		sb := attach.Sandbox{ContainerID: fmt.Sprintf("pod-%03d", i), NetNS: fmt.Sprintf("/run/netns/pod-%03d", i)}
+		name := "stuck"
+		if i >= stuck {
+			name = "works"
+		}
+		r.host.AddNetNS(sb.NetNS)
+		r.mustAdd(sb, planOf(sb, network(name, "net1", "")))
+		if !recorded {
+			r.host.DropRecord(sb.ContainerID)
+		}
+		r.host.RemoveNetNS(sb.NetNS)
+	}
+}
+
 // A network whose results cannot be given back does not hold up the others, and a GC that
 // has given back enough leaves the rest to the next.
 func TestI5_GCOfVeryManyResults(t *testing.T) {
 	r := newRig(t)
-	const stuck, many = 300, 250
-	for i := range stuck + many {
-		sb := attach.Sandbox{ContainerID: fmt.Sprintf("pod-%03d", i), NetNS: fmt.Sprintf("/run/netns/pod-%03d", i)}
-		a := network("stuck", "net1", "")
-		if i >= stuck {
-			a = network("works", "net1", "")
-		}
-		r.host.AddNetNS(sb.NetNS)
-		r.mustAdd(sb, planOf(sb, a))
-		r.host.DropRecord(sb.ContainerID)
-		r.host.RemoveNetNS(sb.NetNS)
-	}
+	r.leaveBehind(300, 250, false)
 	r.host.On("DEL stuck", fakehost.Fail(storeDown))
 	r.host.Delegates()
 	for _, want := range []string{"20 failed, 200 given back", "20 failed, 50 given back", "20 failed, 0 given back"} {
@@ -366,20 +374,7 @@ func TestI5_GCOfANetworkThatHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
-				const each = 10
-				for i := range 2 * each {
-					sb := attach.Sandbox{ContainerID: fmt.Sprintf("pod-%03d", i), NetNS: fmt.Sprintf("/run/netns/pod-%03d", i)}
-					a := network("stuck", "net1", "")
-					if i >= each {
-						a = network("works", "net1", "")
-					}
-					r.host.AddNetNS(sb.NetNS)
-					r.mustAdd(sb, planOf(sb, a))
-					if !recorded {
-						r.host.DropRecord(sb.ContainerID)
-					}
-					r.host.RemoveNetNS(sb.NetNS)
-				}
+				r.leaveBehind(10, 10, recorded)
 				r.mustAdd(pod2, planOf(pod2, network("works", "net1", "")))
 				r.host.On("DEL stuck", fakehost.Slow(time.Hour))
 				r.host.Delegates()

@@ -27,7 +27,7 @@ const claimTries = 5
 func (p *publisher) publishClaims(pod plan.Pod, byClaim map[string][]plan.ClaimStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.claims == nil || p.running == nil || p.running.Err() != nil {
+	if p.claims == nil || p.stopped() {
 		return
 	}
 	for claim, devices := range byClaim {

@@ -28,7 +28,7 @@ func (d *Daemon) followPods() {
 	}
 	engine := d.localPlugin(nil).Engine(d.Config, "", d.Log)
 	d.hotplug = hotplug.New(hotplug.Options{
-		Cluster: d.Cluster, Records: d.recorded, Load: d.ledger.Load, Engine: engine, Plan: d.planJoining, Interfaces: engine.Links.Interfaces,
+		Cluster: d.Cluster, Records: d.recorded, Load: d.ledger.Load, Rested: rested, Engine: engine, Plan: d.planJoining, Interfaces: engine.Links.Interfaces,
 		Admit: func(ctx context.Context) (func(), error) {
 			p := &place{admit: d.admission}
 			return p.giveBack, d.admit(ctx, p)

@@ -61,7 +61,7 @@ func (p *publisher) publish(pod plan.Pod, text string) <-chan error {
 		done <- nil
 		return done
 	}
-	if p.running == nil || p.running.Err() != nil {
+	if p.stopped() {
 		done <- errNotRunning
 		return done
 	}
@@ -94,7 +94,7 @@ func (p *publisher) publish(pod plan.Pod, text string) <-chan error {
 func (p *publisher) whole(pod plan.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.running == nil || p.running.Err() != nil {
+	if p.stopped() {
 		return
 	}
 	ctx := p.running
@@ -130,6 +130,9 @@ func (p *publisher) waiting() int {
 	return len(p.pending)
 }
 
+// stopped tells that nothing is written, not yet or not any more. The lock is held.
+func (p *publisher) stopped() bool { return p.running == nil || p.running.Err() != nil }
+
 // start lets publish work until ctx ends. It comes before the first report.
 func (p *publisher) start(ctx context.Context) {
 	p.mu.Lock()
@@ -153,11 +156,8 @@ func (p *publisher) run(ctx context.Context, recorded func(context.Context) ([]a
 				continue
 			}
 			begin := time.Now()
-			all, err := recorded(ctx)
+			all, _ := recorded(ctx)
 			next = rested(begin, republish)
-			if err != nil && ctx.Err() == nil {
-				p.log.Error("the ledger cannot be read", "error", err)
-			}
 			p.catchUp(now, all) //nolint:contextcheck // it publishes with ctx, which p.running is
 		}
 	}
@@ -245,8 +245,9 @@ func says(pod gather.Pod, entries []netspec.StatusEntry) bool {
 	return true
 }
 
-// recorded reads our own records, slowly where there are very many files beside them. What
-// cannot be read of one sandbox is for others to report.
+// recorded reads our own records, slowly where there are very many files beside them. An
+// error has been told, and what was read before it counts. What cannot be read of one
+// sandbox is for others to report.
 func (d *Daemon) recorded(ctx context.Context) ([]attach.Record, error) {
 	var all []attach.Record
 	pace := pacer(0)
@@ -255,6 +256,7 @@ func (d *Daemon) recorded(ctx context.Context) ([]attach.Record, error) {
 			return all, err
 		}
 		if err != nil && rec.Sandbox.ContainerID == "" {
+			d.Log.Error("the ledger cannot be read", "error", err)
 			return all, err
 		}
 		if err == nil && rec.Origin == attach.Ours {

@@ -9,7 +9,8 @@ import (
 	"github.com/multus-thick/multus/internal/cniconf"
 )
 
-// Flags are the flags of contract 1.2, and of keys that Multus v4 does not have. Those with a configuration key are read by it.
+// Flags are the flags of contract 1.2, and of keys that Multus v4 does not have. Those with
+// a configuration key are read by it.
 type Flags struct {
 	set *pflag.FlagSet
 

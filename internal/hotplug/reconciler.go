@@ -25,10 +25,8 @@ const (
 const (
 	// workers is how many pods are worked on at once.
 	workers = 8
-	// look is how often all pods are compared with the ledger. One that takes long is
-	// followed by a rest that is rests times as long.
-	look  = time.Minute
-	rests = 4
+	// look is how often all pods are compared with the ledger, at most.
+	look = time.Minute
 	// fresh is how long a pod may lack a sandbox before one is looked for: its ADD may be
 	// under way, and its report.
 	fresh = 10 * time.Second
@@ -64,10 +62,13 @@ type Engine interface {
 type Options struct {
 	Cluster Cluster
 	Engine  Engine
-	// Records reads all records of ours; it may take minutes. Load reads one, and fails
+	// Records reads all records of ours, and tells of its failure itself; it may take
+	// minutes. Load reads one, and fails
 	// with attach.ErrNoRecord where there is none.
 	Records func(ctx context.Context) ([]attach.Record, error)
 	Load    func(containerID string) (attach.Record, error)
+	// Rested is when the next look is due after one that began then and has ended now.
+	Rested func(begin time.Time, every time.Duration) time.Time
 	// Plan plans one network more for the sandbox of a record.
 	Plan func(ctx context.Context, rec attach.Record, j Joining) (*plan.Plan, error)
 	// Interfaces lists the interfaces of a sandbox.
@@ -213,7 +214,7 @@ func (r *Reconciler) lookAround(ctx context.Context) {
 	for next := time.Now(); ; {
 		if now := time.Now(); !now.Before(next) && r.Cluster.Problem() == "" {
 			r.lookOnce(ctx, now)
-			next = now.Add(max(look, (1+rests)*time.Since(now)))
+			next = r.Rested(now, look)
 		}
 		select {
 		case <-ctx.Done():
@@ -228,11 +229,8 @@ func (r *Reconciler) lookOnce(ctx context.Context, now time.Time) {
 	r.begin(pods)
 	r.sandboxes.retain(pods)
 	if r.missing(now) {
-		all, err := r.Records(ctx)
-		if err == nil {
+		if all, err := r.Records(ctx); err == nil {
 			r.sandboxes.found(now, all)
-		} else if ctx.Err() == nil {
-			r.Log.Error("the ledger cannot be read", "error", err)
 		}
 	}
 	for _, pod := range pods {

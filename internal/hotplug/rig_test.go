@@ -48,8 +48,9 @@ func inBubble(t *testing.T, change func(*Options), test func(*rig)) {
 		r.add()
 		o := Options{
 			Cluster: r.cluster, Records: r.records, Load: r.host.Process().Load, Engine: r.engine, Interfaces: r.engine.Links.Interfaces,
-			Plan:  r.cluster.plan,
-			Admit: func(context.Context) (func(), error) { return func() {}, nil },
+			Plan:   r.cluster.plan,
+			Rested: func(begin time.Time, every time.Duration) time.Time { return begin.Add(every) },
+			Admit:  func(context.Context) (func(), error) { return func() {}, nil },
 			Publish: func(_, now attach.Record, entries []netspec.StatusEntry) {
 				r.cluster.say(now.Plan.Pod, entries)
 			},

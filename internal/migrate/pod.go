@@ -37,6 +37,8 @@ func (t *target) pod() {
 	}
 	if t.ownAffinity(pod.Affinity) {
 		t.patch["affinity"] = pod.Affinity
+	} else {
+		t.hybridNodes(pod.Affinity)
 	}
 	if len(pod.ImagePullSecrets) > 0 {
 		t.patch["imagePullSecrets"] = pod.ImagePullSecrets
@@ -70,27 +72,41 @@ func (t *target) ownAffinity(a *corev1.Affinity) bool {
 	if a.PodAffinity != nil || a.PodAntiAffinity != nil || a.NodeAffinity == nil {
 		return true
 	}
-	n := a.NodeAffinity
 	known := covered
-	const computeType, hybrid = "eks.amazonaws.com/compute-type", "hybrid"
-	eks := t.distribution.name == "eks" && t.kind == Thick
-	if eks {
+	if t.onEKS() {
 		known = append(slices.Clone(known), computeType)
 	}
-	joins := false // hybrid nodes do
-	own := len(n.PreferredDuringSchedulingIgnoredDuringExecution) > 0
-	if n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		for _, term := range n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-			own = own || len(term.MatchFields) > 0 || slices.ContainsFunc(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
-				joins = joins || e.Key == computeType && e.Operator == corev1.NodeSelectorOpNotIn && !slices.Contains(e.Values, hybrid)
-				return !slices.Contains(known, e.Key)
-			})
-		}
-	}
-	if eks && joins && !own {
-		t.change("nodes of the compute type hybrid are left out", "they do not run the VPC CNI, so 10-aws.conflist never comes there", "if you have such nodes, run `multusctl uninstall` there, or patch the affinity and the primary network for them")
+	own := len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0
+	for _, term := range requiredTerms(a) {
+		own = own || len(term.MatchFields) > 0 || slices.ContainsFunc(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
+			return !slices.Contains(known, e.Key)
+		})
 	}
 	return own
+}
+
+const computeType = "eks.amazonaws.com/compute-type"
+
+func (t *target) onEKS() bool { return t.distribution.name == "eks" && t.kind == Thick }
+
+// hybridNodes tells who loses Multus where the overlay's affinity takes the place of one that
+// left them in.
+func (t *target) hybridNodes(a *corev1.Affinity) {
+	joined := slices.ContainsFunc(requiredTerms(a), func(term corev1.NodeSelectorTerm) bool {
+		return slices.ContainsFunc(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
+			return e.Key == computeType && e.Operator == corev1.NodeSelectorOpNotIn && !slices.Contains(e.Values, "hybrid")
+		})
+	})
+	if t.onEKS() && joined {
+		t.change("nodes of the compute type hybrid are left out", "they do not run the VPC CNI, so 10-aws.conflist never comes there", "if you have such nodes, run `multusctl uninstall` there, or patch the affinity and the primary network for them")
+	}
+}
+
+func requiredTerms(a *corev1.Affinity) []corev1.NodeSelectorTerm {
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
 func (t *target) tolerations(all []corev1.Toleration) {
